@@ -1,0 +1,50 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static bool heard = true;
+
+void log_enable(bool on) { heard = on; }
+
+bool log_enabled(void) { return heard; }
+
+/* One write per line, so that lines of several ranks don't mix. */
+static void line(FILE *stream, const char *prefix, const char *format, va_list arguments) {
+    char text[4096];
+    vsnprintf(text, sizeof text, format, arguments);
+    fprintf(stream, "%s%s\n", prefix, text);
+    fflush(stream);
+}
+
+void log_info(const char *format, ...) {
+    if (!heard) return;
+    va_list arguments;
+    va_start(arguments, format);
+    line(stderr, "weft: ", format, arguments);
+    va_end(arguments);
+}
+
+void log_warn(const char *format, ...) {
+    if (!heard) return;
+    va_list arguments;
+    va_start(arguments, format);
+    line(stderr, "weft: warning: ", format, arguments);
+    va_end(arguments);
+}
+
+void log_error(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    line(stderr, "weft: error: ", format, arguments);
+    va_end(arguments);
+}
+
+void log_print(const char *format, ...) {
+    if (!heard) return;
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stdout, format, arguments);
+    va_end(arguments);
+    fflush(stdout);
+}

@@ -1,0 +1,66 @@
+/* checkpoint_find: which directory to continue from. */
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/publish.h"
+#include "checkpoint/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int check(const char *directory, bool deep) {
+    return deep ? verify_directory(directory, false) : verify_presence(directory, false);
+}
+
+static bool is_step_directory(const char *path) {
+    char file[FILES_PATH];
+    int64_t step;
+    const char *slash = strrchr(path, '/');
+    return publish_step_parse(slash ? slash + 1 : path, &step) ||
+           (!files_join(file, sizeof file, path, MANIFEST_FILE) && files_exists(file));
+}
+
+/* The present error, without the directory that it begins with. */
+static const char *reason(const char *directory) {
+    const char *message = error_message();
+    size_t length = strlen(directory);
+    bool repeats = !strncmp(message, directory, length) && message[length] == '/';
+    return repeats ? message + length + 1 : message;
+}
+
+static int find_newest(const char *run_dir, bool deep, char *found, size_t capacity) {
+    char name[PUBLISH_NAME];
+    int64_t *steps;
+    int count, status = publish_list(run_dir, &steps, &count);
+    if (status) return status;
+    found[0] = '\0';
+    for (int i = count - 1; i >= 0; i--) {
+        publish_step_name(steps[i], name);
+        status = files_join(found, capacity, run_dir, name);
+        if (status || check(found, deep) == 0) goto done;
+        log_info("%s: skipped: %s", found, reason(found));
+        found[0] = '\0';
+    }
+    if (count > 0)
+        status = error_set(WEFT_INPUT, "%s: none of its %d checkpoints is good", run_dir, count);
+done:
+    free(steps);
+    return status;
+}
+
+int checkpoint_find(const char *path, bool deep, char *found, size_t capacity) {
+    char trimmed[FILES_PATH];
+    found[0] = '\0';
+    int status = files_join(trimmed, sizeof trimmed, path, "");
+    if (status) return status;
+    for (size_t end = strlen(trimmed); end > 1 && trimmed[end - 1] == '/'; end--)
+        trimmed[end - 1] = '\0';
+    if (!files_is_directory(trimmed))
+        return error_set(WEFT_INPUT, "%s: no such directory", trimmed);
+    if (!is_step_directory(trimmed)) return find_newest(trimmed, deep, found, capacity);
+    if (check(trimmed, deep)) return error_set(WEFT_INPUT, "%s", error_message());
+    if (strlen(trimmed) >= capacity) return error_set(WEFT_USAGE, "path too long: %s", trimmed);
+    memcpy(found, trimmed, strlen(trimmed) + 1);
+    return 0;
+}

@@ -1,0 +1,179 @@
+#include "checkpoint/hdf5_file.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+hid_t hdf5_file_type(void) { return sizeof(real) == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE; }
+
+hid_t hdf5_memory_type(void) { return sizeof(real) == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT; }
+
+void hdf5_drop(hid_t id) {
+    if (id >= 0) H5Idec_ref(id);
+}
+
+/* Upward from where the error arose: the first message is the reason. */
+static herr_t take_reason(unsigned level, const H5E_error2_t *error, void *text) {
+    (void)level;
+    snprintf(text, 256, "%s", error->desc ? error->desc : "");
+    return 1;
+}
+
+int hdf5_error(const Hdf5File *file, const char *dataset, const char *what) {
+    char reason[256] = "";
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, reason);
+    return error_set(file->code, "%s: %s%s%s%s%s%s%s", file->path, dataset ? "dataset " : "",
+                     dataset ? dataset : "", dataset ? ": " : "", what, reason[0] ? " (" : "",
+                     reason, reason[0] ? ")" : "");
+}
+
+hid_t hdf5_creation_list(hid_t kind) {
+    hid_t list = H5Pcreate(kind);
+    if (list >= 0 && H5Pset_obj_track_times(list, false) < 0) {
+        hdf5_drop(list);
+        return -1;
+    }
+    return list;
+}
+
+/* Nothing stays open behind a closed file; no lock, which some network file systems can't give and
+ * a directory that is published by rename doesn't need. */
+static hid_t access_list(bool writing) {
+    hid_t list = H5Pcreate(H5P_FILE_ACCESS);
+    if (list < 0) return list;
+    bool good = H5Pset_fclose_degree(list, H5F_CLOSE_STRONG) >= 0 &&
+                H5Pset_file_locking(list, false, true) >= 0 &&
+                (!writing || H5Pset_libver_bounds(list, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0);
+    if (good) return list;
+    hdf5_drop(list);
+    return -1;
+}
+
+static int begin(Hdf5File *file, const char *directory, const char *name, int code) {
+    file->id = -1;
+    file->code = code;
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    return files_join(file->path, sizeof file->path, directory, name);
+}
+
+int hdf5_create(Hdf5File *file, const char *directory, const char *name) {
+    int status = begin(file, directory, name, WEFT_RUNTIME);
+    if (status) return status;
+    hid_t access = access_list(true), creation = hdf5_creation_list(H5P_FILE_CREATE);
+    if (access < 0 || creation < 0)
+        status = hdf5_error(file, NULL, "can't set file properties");
+    else if ((file->id = H5Fcreate(file->path, H5F_ACC_EXCL, creation, access)) < 0)
+        status = hdf5_error(file, NULL, "can't create");
+    hdf5_drop(creation);
+    hdf5_drop(access);
+    return status;
+}
+
+int hdf5_open(Hdf5File *file, const char *directory, const char *name) {
+    int status = begin(file, directory, name, WEFT_INPUT);
+    if (status) return status;
+    hid_t access = access_list(false);
+    if (access < 0)
+        status = hdf5_error(file, NULL, "can't set file properties");
+    else if ((file->id = H5Fopen(file->path, H5F_ACC_RDONLY, access)) < 0)
+        status = hdf5_error(file, NULL, "can't open");
+    hdf5_drop(access);
+    return status;
+}
+
+int hdf5_finish(Hdf5File *file) {
+    int *descriptor = NULL;
+    if (H5Fflush(file->id, H5F_SCOPE_GLOBAL) < 0) return hdf5_error(file, NULL, "can't flush");
+    if (H5Fget_vfd_handle(file->id, H5P_DEFAULT, (void **)&descriptor) < 0)
+        return hdf5_error(file, NULL, "can't get its descriptor");
+    if (fsync(*descriptor))
+        return error_set(file->code, "%s: fsync failed: %s", file->path, strerror(errno));
+    hid_t id = file->id;
+    file->id = -1;
+    return H5Fclose(id) < 0 ? hdf5_error(file, NULL, "can't close") : 0;
+}
+
+void hdf5_close(Hdf5File *file) {
+    if (file->id >= 0) H5Fclose(file->id);
+    file->id = -1;
+}
+
+int hdf5_make_group(const Hdf5File *file, const char *name) {
+    hid_t list = hdf5_creation_list(H5P_GROUP_CREATE), group = -1;
+    int status = 0;
+    if (list < 0 || (group = H5Gcreate2(file->id, name, H5P_DEFAULT, list, H5P_DEFAULT)) < 0)
+        status = hdf5_error(file, name, "can't create group");
+    hdf5_drop(group);
+    hdf5_drop(list);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The links of an open group, in increasing order of their names, against sorted names. */
+static int compare_links(const Hdf5File *file, hid_t group, const char *group_name,
+                         const char **sorted, int count) {
+    H5G_info_t info;
+    char link[512];
+    if (H5Gget_info(group, &info) < 0) return hdf5_error(file, group_name, "can't list group");
+    for (hsize_t i = 0, known = 0; i < info.nlinks || known < (hsize_t)count; i++, known++) {
+        int order = -1; /* of the link at i to the name at `known` */
+        if (i >= info.nlinks)
+            order = 1;
+        else if (H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, link, sizeof link,
+                                    H5P_DEFAULT) < 0)
+            return hdf5_error(file, group_name, "can't list group");
+        else if (known < (hsize_t)count)
+            order = strcmp(link, sorted[known]);
+        if (order < 0)
+            return error_set(WEFT_INPUT, "%s: %s in group %s is extra", file->path, link,
+                             group_name);
+        if (order > 0)
+            return error_set(WEFT_INPUT, "%s: %s is missing in group %s", file->path, sorted[known],
+                             group_name);
+    }
+    return 0;
+}
+
+int hdf5_check_names(const Hdf5File *file, const char *group_name, const char *const *names,
+                     int count) {
+    const char **sorted = malloc(((size_t)count + 1) * sizeof *sorted);
+    if (!sorted) return error_set(WEFT_RUNTIME, "out of memory: %d names", count);
+    for (int i = 0; i < count; i++) sorted[i] = names[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_names);
+    hid_t group = H5Gopen2(file->id, group_name, H5P_DEFAULT);
+    int status = group < 0 ? hdf5_error(file, group_name, "can't open group")
+                           : compare_links(file, group, group_name, sorted, count);
+    hdf5_drop(group);
+    free(sorted);
+    return status;
+}
+
+int hdf5_check_shape(const Hdf5File *file, hid_t dataset, const char *name, int rank,
+                     const int64_t *dims) {
+    hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
+    hsize_t size[H5S_MAX_RANK] = {0};
+    int status = 0;
+    if (type < 0 || space < 0)
+        status = hdf5_error(file, name, "can't read type and shape");
+    else if (H5Tequal(type, hdf5_file_type()) <= 0)
+        status = error_set(file->code, "%s: dataset %s: type isn't little-endian " REAL_NAME,
+                           file->path, name);
+    else if (H5Sget_simple_extent_ndims(space) != rank ||
+             H5Sget_simple_extent_dims(space, size, NULL) != rank || size[0] != (hsize_t)dims[0] ||
+             (rank == 2 && size[1] != (hsize_t)dims[1]))
+        status = error_set(file->code,
+                           rank == 2 ? "%s: dataset %s: shape isn't [%" PRId64 ", %" PRId64 "]"
+                                     : "%s: dataset %s: shape isn't [%" PRId64 "]",
+                           file->path, name, dims[0], dims[1]);
+    hdf5_drop(space);
+    hdf5_drop(type);
+    return status;
+}

@@ -1,0 +1,103 @@
+#include "checkpoint/stage.h"
+
+#include "base/error.h"
+#include "checkpoint/fingerprint.h"
+#include "checkpoint/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_writer(const Stage *stage, int t, int d) {
+    return axis_owner(&stage->tensor_files, t) == stage->tensor_rank &&
+           axis_owner(&stage->data_files, d) == stage->data_rank;
+}
+
+static size_t piece_bytes(const CatalogEntry *entry) {
+    return (size_t)catalog_piece_size(entry) * sizeof(real);
+}
+
+static int allocate(Stage *stage) {
+    size_t entries = (size_t)stage->catalog.entries + 1, bytes = 0;
+    for (int64_t i = 0; i < stage->catalog.entries; i++) {
+        const CatalogEntry *entry = &stage->catalog.entry[i];
+        if (is_writer(stage, entry->t, entry->d)) bytes += piece_bytes(entry);
+    }
+    stage->staged = calloc(entries, sizeof *stage->staged);
+    stage->digest = calloc(entries, sizeof *stage->digest);
+    stage->move = calloc(entries, sizeof *stage->move);
+    if (!stage->staged || !stage->digest || !stage->move)
+        return error_set(WEFT_RUNTIME, "out of memory: list of checkpoint pieces");
+    stage->memory = memory_allocate(bytes, "the staged copy of a checkpoint");
+    return stage->memory ? 0 : WEFT_RUNTIME;
+}
+
+/* Replicas along the data axis hold equal values, so all moves are within a tensor group. */
+static void plan_moves(Stage *stage, const ParamSet *set) {
+    real *next = stage->memory;
+    for (int64_t i = 0; i < stage->catalog.entries; i++) {
+        const CatalogEntry *entry = &stage->catalog.entry[i];
+        const Param *param = &set->param[entry->tensor];
+        if (axis_owner(&stage->data_files, entry->d) != stage->data_rank) continue;
+        Piece move = {.size = piece_bytes(entry)};
+        move.source = param->split == SPLIT_NONE ? 0 : axis_owner(&param->axis, entry->t);
+        move.target = axis_owner(&stage->tensor_files, entry->t);
+        if (move.source == stage->tensor_rank)
+            move.from = param_piece_view(set, param, catalog_roles[entry->role].role, entry->t,
+                                         entry->piece)
+                            .data; /* whole rows of a shard, so contiguous */
+        if (move.target == stage->tensor_rank) {
+            move.to = stage->staged[i] = next;
+            next += catalog_piece_size(entry);
+        }
+        stage->move[stage->moves++] = move;
+    }
+}
+
+int stage_open(Stage *stage, const ParamSet *set, const CheckpointState *state, const Grid *grid) {
+    *stage = (Stage){.tensor_files = state->tensor_files,
+                     .data_files = state->data_files,
+                     .tensor_rank = grid->tensor_rank,
+                     .data_rank = grid->data_rank};
+    int status = catalog_from_params(&stage->catalog, set, state->grid_tensor, state->grid_data);
+    if (!status) status = allocate(stage);
+    if (!status) plan_moves(stage, set);
+    return status;
+}
+
+static int write_entry(Stage *stage, const Hdf5File *file, int64_t i) {
+    const CatalogEntry *entry = &stage->catalog.entry[i];
+    const real *data = stage->staged[i];
+    stage->digest[i] = hash_bytes(data, piece_bytes(entry));
+    stage->elements = hash_add(stage->elements,
+                               fingerprint_piece(&stage->catalog.tensor[entry->tensor], entry->role,
+                                                 entry->piece, data, entry->piece.cols));
+    return store_write(file, &stage->catalog, entry, data);
+}
+
+static int write_file(Stage *stage, const char *directory, int t, int d) {
+    Hdf5File file;
+    Range entries = catalog_file_entries(&stage->catalog, t, d);
+    int status = store_create(&file, &stage->catalog, directory, t, d);
+    for (int64_t i = entries.begin; !status && i < entries.end; i++)
+        status = write_entry(stage, &file, i);
+    if (!status) status = hdf5_finish(&file);
+    hdf5_close(&file);
+    return status;
+}
+
+int stage_write(Stage *stage, const char *directory) {
+    int status = 0;
+    for (int t = 0; !status && t < stage->catalog.grid_tensor; t++)
+        for (int d = 0; !status && d < stage->catalog.grid_data; d++)
+            if (is_writer(stage, t, d)) status = write_file(stage, directory, t, d);
+    return status;
+}
+
+void stage_close(Stage *stage) {
+    catalog_release(&stage->catalog);
+    free(stage->staged);
+    free(stage->digest);
+    free(stage->move);
+    free(stage->memory);
+    *stage = (Stage){0};
+}

@@ -1,0 +1,200 @@
+#include "checkpoint/store.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ATTRIBUTES = 4 };
+
+/* What an attribute of a piece's dataset holds: `count` integers. */
+typedef struct {
+    const char *name;
+    int count;
+    bool scalar; /* an int32; else an array of int64 */
+    int64_t value[2];
+} Attribute;
+
+static void attributes_of(const Catalog *catalog, const CatalogEntry *entry,
+                          Attribute attribute[ATTRIBUTES]) {
+    const CatalogTensor *tensor = &catalog->tensor[entry->tensor];
+    const ParamPiece *piece = &entry->piece;
+    attribute[0] = (Attribute){.name = "global_shape", .count = tensor->rank};
+    attribute[1] = (Attribute){.name = "offset", .count = tensor->rank};
+    attribute[2] = (Attribute){.name = "count", .count = tensor->rank};
+    attribute[3] = (Attribute){"axis", 1, true, {tensor->axis, 0}};
+    catalog_dims(tensor, tensor->rows, tensor->cols, attribute[0].value);
+    catalog_dims(tensor, piece->row, piece->col, attribute[1].value);
+    catalog_dims(tensor, piece->rows, piece->cols, attribute[2].value);
+}
+
+static hid_t attribute_type(const Attribute *a) {
+    return a->scalar ? H5T_STD_I32LE : H5T_STD_I64LE;
+}
+
+static int open_at(int (*how)(Hdf5File *, const char *, const char *), Hdf5File *file,
+                   const char *directory, int t, int d) {
+    char name[CATALOG_FILE];
+    catalog_file_name(t, d, name);
+    return how(file, directory, name);
+}
+
+int store_create(Hdf5File *file, const Catalog *catalog, const char *directory, int t, int d) {
+    int status = open_at(hdf5_create, file, directory, t, d);
+    for (int role = 0; !status && role < catalog->roles; role++)
+        status = hdf5_make_group(file, catalog_roles[role].name);
+    return status;
+}
+
+int store_open(Hdf5File *file, const char *directory, int t, int d) {
+    return open_at(hdf5_open, file, directory, t, d);
+}
+
+static bool write_attribute(hid_t dataset, const Attribute *attribute) {
+    hsize_t size = (hsize_t)attribute->count;
+    hid_t space = attribute->scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &size, NULL);
+    hid_t id = space < 0 ? -1
+                         : H5Acreate2(dataset, attribute->name, attribute_type(attribute), space,
+                                      H5P_DEFAULT, H5P_DEFAULT);
+    bool good = id >= 0 && H5Awrite(id, H5T_NATIVE_INT64, attribute->value) >= 0;
+    hdf5_drop(id);
+    hdf5_drop(space);
+    return good;
+}
+
+static hid_t create_dataset(const Hdf5File *file, const char *name, int rank, const int64_t *dims) {
+    hsize_t size[2] = {(hsize_t)dims[0], (hsize_t)dims[1]};
+    hid_t space = H5Screate_simple(rank, size, NULL), list = hdf5_creation_list(H5P_DATASET_CREATE);
+    hid_t dataset = -1;
+    if (space >= 0 && list >= 0 && H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 &&
+        H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0)
+        dataset =
+            H5Dcreate2(file->id, name, hdf5_file_type(), space, H5P_DEFAULT, list, H5P_DEFAULT);
+    hdf5_drop(list);
+    hdf5_drop(space);
+    return dataset;
+}
+
+int store_write(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
+                const real *data) {
+    char name[CATALOG_DATASET];
+    Attribute attribute[ATTRIBUTES];
+    int status = 0;
+    catalog_dataset(catalog, entry, name);
+    attributes_of(catalog, entry, attribute);
+    hid_t dataset = create_dataset(file, name, attribute[2].count, attribute[2].value);
+    if (dataset < 0) return hdf5_error(file, name, "can't create");
+    for (int i = 0; !status && i < ATTRIBUTES; i++)
+        if (!write_attribute(dataset, &attribute[i]))
+            status = hdf5_error(file, name, "can't write attributes");
+    if (!status && H5Dwrite(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+        status = hdf5_error(file, name, "can't write");
+    hdf5_drop(dataset);
+    return status;
+}
+
+static bool attribute_matches(hid_t dataset, const Attribute *wanted) {
+    int64_t value[2] = {0, 0};
+    hid_t id = H5Aopen(dataset, wanted->name, H5P_DEFAULT);
+    if (id < 0) return false;
+    hid_t type = H5Aget_type(id), space = H5Aget_space(id);
+    bool good = type >= 0 && space >= 0 && H5Tequal(type, attribute_type(wanted)) > 0 &&
+                H5Sget_simple_extent_ndims(space) == !wanted->scalar &&
+                H5Sget_simple_extent_npoints(space) == wanted->count &&
+                H5Aread(id, H5T_NATIVE_INT64, value) >= 0 &&
+                !memcmp(value, wanted->value, (size_t)wanted->count * sizeof *value);
+    hdf5_drop(space);
+    hdf5_drop(type);
+    hdf5_drop(id);
+    return good;
+}
+
+/* An alien layout could read from other files, and a hostile size from nowhere. */
+static int check_storage(const Hdf5File *file, hid_t dataset, const char *name, hsize_t bytes) {
+    hid_t list = H5Dget_create_plist(dataset);
+    if (list < 0) return hdf5_error(file, name, "can't read properties");
+    bool plain = H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_external_count(list) == 0;
+    hdf5_drop(list);
+    if (!plain) return error_set(WEFT_INPUT, "%s: dataset %s: isn't contiguous", file->path, name);
+    haddr_t start = H5Dget_offset(dataset);
+    hsize_t size = (hsize_t)files_size(file->path);
+    if (H5Dget_storage_size(dataset) != bytes || start == HADDR_UNDEF || start > size ||
+        bytes > size - start)
+        return error_set(WEFT_INPUT, "%s: dataset %s: its bytes aren't in the file", file->path,
+                         name);
+    return 0;
+}
+
+static int check_dataset(const Hdf5File *file, hid_t dataset, const char *name,
+                         const Attribute attribute[ATTRIBUTES], hsize_t bytes) {
+    int status = hdf5_check_shape(file, dataset, name, attribute[2].count, attribute[2].value);
+    if (!status) status = check_storage(file, dataset, name, bytes);
+    for (int i = 0; !status && i < ATTRIBUTES; i++)
+        if (!attribute_matches(dataset, &attribute[i]))
+            status = error_set(WEFT_INPUT,
+                               "%s: dataset %s: attribute %s is missing or isn't what "
+                               "the manifest says",
+                               file->path, name, attribute[i].name);
+    return status;
+}
+
+static int check_digest(const Hdf5File *file, const char *name, const CatalogEntry *entry,
+                        const real *data, size_t bytes) {
+    char found[HASH_TEXT], wanted[HASH_TEXT];
+    Hash128 digest = hash_bytes(data, bytes);
+    if (hash_equal(digest, entry->digest)) return 0;
+    hash_format(digest, found);
+    hash_format(entry->digest, wanted);
+    return error_set(WEFT_INPUT, "%s: dataset %s: damaged: digest is %s, the manifest says %s",
+                     file->path, name, found, wanted);
+}
+
+int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
+               real *data) {
+    char name[CATALOG_DATASET];
+    Attribute attribute[ATTRIBUTES];
+    size_t bytes = (size_t)catalog_piece_size(entry) * sizeof *data;
+    catalog_dataset(catalog, entry, name);
+    attributes_of(catalog, entry, attribute);
+    hid_t dataset = H5Dopen2(file->id, name, H5P_DEFAULT);
+    if (dataset < 0) return hdf5_error(file, name, "missing or unreadable");
+    int status = check_dataset(file, dataset, name, attribute, bytes);
+    if (!status && H5Dread(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+        status = hdf5_error(file, name, "can't read");
+    if (!status) status = check_digest(file, name, entry, data, bytes);
+    hdf5_drop(dataset);
+    return status;
+}
+
+int store_check_names(const Hdf5File *file, const Catalog *catalog, int t, int d) {
+    const char *name[CATALOG_ROLES];
+    for (int role = 0; role < catalog->roles; role++) name[role] = catalog_roles[role].name;
+    int status = hdf5_check_names(file, "/", name, catalog->roles);
+    Range entries = catalog_file_entries(catalog, t, d);
+    const char **tensor = malloc(((size_t)range_size(entries) + 1) * sizeof *tensor);
+    if (!tensor) return error_set(WEFT_RUNTIME, "out of memory: names in %s", file->path);
+    for (int role = 0; !status && role < catalog->roles; role++) {
+        int count = 0;
+        for (int64_t i = entries.begin; i < entries.end; i++)
+            if (catalog->entry[i].role == role)
+                tensor[count++] = catalog->tensor[catalog->entry[i].tensor].name;
+        status = hdf5_check_names(file, catalog_roles[role].name, tensor, count);
+    }
+    free(tensor);
+    return status;
+}
+
+int64_t store_largest_piece(const Catalog *catalog, const char *directory) {
+    char name[CATALOG_FILE], path[FILES_PATH];
+    int64_t largest = 0, size = 0;
+    for (int64_t i = 0; i < catalog->entries; i++) {
+        const CatalogEntry *entry = &catalog->entry[i];
+        if (i == 0 || entry->t != entry[-1].t || entry->d != entry[-1].d) {
+            catalog_file_name(entry->t, entry->d, name);
+            size = files_join(path, sizeof path, directory, name) ? -1 : files_size(path);
+        }
+        int64_t cells = catalog_piece_size(entry);
+        if (cells > largest && cells <= size / (int64_t)sizeof(real)) largest = cells;
+    }
+    return largest;
+}

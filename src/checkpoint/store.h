@@ -1,0 +1,29 @@
+/* The shard files: shard-tTTT-dDDD.h5 with the pieces of one (t, d) of the logical grid, as the
+ * catalog lists them. Datasets ROLE/NAME are contiguous, [rows, cols] or [cols], with attributes
+ * global_shape, offset, count (int64) and axis (int32, -1: replicated). What is read is checked:
+ * shape, type, attributes, that the bytes are really there, and the digest. */
+#ifndef WEFT_CHECKPOINT_STORE_H
+#define WEFT_CHECKPOINT_STORE_H
+
+#include "checkpoint/catalog.h"
+#include "checkpoint/hdf5_file.h"
+
+/* An empty shard file with its groups. Finish with hdf5_finish. */
+int store_create(Hdf5File *file, const Catalog *catalog, const char *directory, int t, int d);
+int store_open(Hdf5File *file, const char *directory, int t, int d);
+
+/* data: the piece, [piece.rows, piece.cols] contiguous. 0 or WEFT_RUNTIME. */
+int store_write(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
+                const real *data);
+
+/* Fills data: [piece.rows, piece.cols]. 0, or WEFT_INPUT naming file and dataset. */
+int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry, real *data);
+
+/* Groups and datasets are those of the catalog, none missing and none extra. 0 or WEFT_INPUT. */
+int store_check_names(const Hdf5File *file, const Catalog *catalog, int t, int d);
+
+/* Elements of the largest piece that fits its file: room enough for any store_read that gets as far
+ * as reading, whatever sizes a manifest claims. */
+int64_t store_largest_piece(const Catalog *catalog, const char *directory);
+
+#endif

@@ -1,0 +1,129 @@
+#include "base/error.h"
+#include "base/fault.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/command.h"
+#include "run/state.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_SET = 's', KEY_TP = 't', KEY_DP = 'd', KEY_RESUME = 'r', KEY_STOP = 'e', KEY_BYTES = 'b',
+       KEY_PROMPT = 'p', KEY_TEMPERATURE = 'T', KEY_SEED = 'S', KEY_RANKS = 'n', KEY_INJECT = 'i' };
+
+enum { HIDDEN = 256 }; /* argp shows keys that are printable as letters: ours are not letters */
+
+static const struct argp_option all_options[] = {
+    {"set", KEY_SET + HIDDEN, "SECTION.KEY=VALUE", 0, "overrides the config; may be repeated", 0},
+    {"tp", KEY_TP + HIDDEN, "N", 0, "tensor-parallel ranks (chosen by default)", 0},
+    {"dp", KEY_DP + HIDDEN, "N", 0, "data-parallel ranks (chosen by default)", 0},
+    {"resume", KEY_RESUME + HIDDEN, "auto|DIR", 0,
+     "continue from the newest checkpoint of the run that verifies, or from DIR", 0},
+    {"stop-at", KEY_STOP + HIDDEN, "STEP", 0, "save at that step and end; the schedule stays", 0},
+    {"bytes", KEY_BYTES + HIDDEN, "N", 0, "how many bytes to write (400)", 0},
+    {"prompt", KEY_PROMPT + HIDDEN, "TEXT", 0, "what the text begins with", 0},
+    {"temperature", KEY_TEMPERATURE + HIDDEN, "X", 0, "0 takes the likeliest byte (0.8)", 0},
+    {"seed", KEY_SEED + HIDDEN, "N", 0, "of the random choices (1)", 0},
+    {"ranks", KEY_RANKS + HIDDEN, "N", 0, "plan for so many ranks (1)", 0},
+#ifdef WEFT_FAULTS
+    {"inject", KEY_INJECT + HIDDEN, "KIND@rank=R,step=N,phase=P", 0, "a fault, for tests", 0},
+#endif
+    {0},
+};
+
+enum { OPTION_LIMIT = sizeof all_options / sizeof all_options[0] };
+
+static int64_t parse_integer(struct argp_state *state, const char *option, const char *text, int64_t least) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < least || value > INT32_MAX)
+        argp_error(state, "--%s %s: a whole number from %lld on is expected", option, text, (long long)least);
+    return value;
+}
+
+static double parse_number(struct argp_state *state, const char *option, const char *text) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= 0) || value > 100)
+        argp_error(state, "--%s %s: a number from 0 to 100 is expected", option, text);
+    return value;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state) {
+    Arguments *a = state->input;
+    switch (key) {
+    case KEY_SET + HIDDEN:
+        if (a->sets == ARGUMENTS_SETS) argp_error(state, "more than %d --set", ARGUMENTS_SETS);
+        a->set[a->sets++] = text;
+        return 0;
+    case KEY_TP + HIDDEN: a->tp = (int)parse_integer(state, "tp", text, 1); return 0;
+    case KEY_DP + HIDDEN: a->dp = (int)parse_integer(state, "dp", text, 1); return 0;
+    case KEY_RESUME + HIDDEN: a->resume = text; return 0;
+    case KEY_STOP + HIDDEN: a->stop_at = parse_integer(state, "stop-at", text, 1); return 0;
+    case KEY_BYTES + HIDDEN: a->bytes = parse_integer(state, "bytes", text, 0); return 0;
+    case KEY_PROMPT + HIDDEN: a->prompt = text; return 0;
+    case KEY_TEMPERATURE + HIDDEN: a->temperature = parse_number(state, "temperature", text); return 0;
+    case KEY_SEED + HIDDEN: a->seed = parse_integer(state, "seed", text, 0); return 0;
+    case KEY_RANKS + HIDDEN: a->ranks = (int)parse_integer(state, "ranks", text, 1); return 0;
+#ifdef WEFT_FAULTS
+    case KEY_INJECT + HIDDEN:
+        if (fault_parse(text)) argp_error(state, "%s", error_message());
+        return 0;
+#endif
+    case ARGP_KEY_ARG:
+        if (a->path) argp_error(state, "%s: one path is expected, %s came first", text, a->path);
+        a->path = text;
+        return 0;
+    case ARGP_KEY_NO_ARGS: argp_error(state, "a path is expected"); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options, const char *path_name,
+                     const char *summary) {
+    struct argp_option chosen[OPTION_LIMIT];
+    int count = 0;
+    for (int i = 0; all_options[i].name; i++)
+        if (strchr(options, all_options[i].key - HIDDEN) || all_options[i].key == KEY_INJECT + HIDDEN)
+            chosen[count++] = all_options[i];
+    chosen[count] = (struct argp_option){0};
+    *arguments = (Arguments){.bytes = 400, .seed = 1, .prompt = "", .temperature = 0.8, .ranks = 1};
+    struct argp argp = {chosen, parse_option, path_name, summary, NULL, NULL, NULL};
+    static char name[64];
+    snprintf(name, sizeof name, "weft %s", argv[1]);
+    char *command = argv[1];
+    argv[1] = name; /* what argp's messages begin with */
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc - 1, argv + 1, 0, NULL, arguments);
+    argv[1] = command;
+}
+
+static int apply_sets(const Arguments *arguments, Config *config) {
+    for (int i = 0; i < arguments->sets; i++)
+        if (config_set(config, arguments->set[i])) return WEFT_USAGE;
+    return config_check(config);
+}
+
+int arguments_config(const Arguments *arguments, const char *path, Config *config) {
+    config_defaults(config);
+    int status = path ? config_read(config, path) : 0;
+    return status ? status : apply_sets(arguments, config);
+}
+
+int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[FILES_PATH], Config *config) {
+    int status = 0;
+    memset(directory, 0, FILES_PATH);
+    if (grid->world_rank == 0) {
+        status = checkpoint_find(arguments->path, true, directory, FILES_PATH);
+        if (!status && !directory[0])
+            status = error_set(WEFT_INPUT, "%s: there is no checkpoint in it", arguments->path);
+    }
+    status = comm_agree(grid, GROUP_WORLD, status);
+    if (status) return status;
+    comm_broadcast(grid, GROUP_WORLD, directory, FILES_PATH, 0);
+    status = state_config(directory, config);
+    if (!status) status = apply_sets(arguments, config);
+    return comm_agree(grid, GROUP_WORLD, status);
+}

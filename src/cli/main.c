@@ -1,0 +1,51 @@
+/* weft COMMAND ...: the table of commands. */
+#include "build_id.h"
+#include "cli/command.h"
+#include "run/identity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const char *name, *arguments, *summary;
+    int (*run)(int argc, char **argv);
+} Command;
+
+static const Command commands[] = {
+    {"train", "CONFIG", "train, under mpirun, on any number of ranks", command_train},
+    {"eval", "DIR", "loss of a checkpoint on the held-out part (mpirun)", command_eval},
+    {"generate", "DIR", "text written by a checkpoint (mpirun)", command_generate},
+    {"plan", "CONFIG", "parameters, layout and memory, without running", command_plan},
+    {"bench", "CONFIG", "a training step as a fraction of this machine's sgemm (mpirun)", command_bench},
+    {"inspect", "DIR", "what a checkpoint holds, and its fingerprint", command_inspect},
+    {"verify", "DIR", "re-read a checkpoint; exit 1 naming what is damaged", command_verify},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+static int usage(FILE *stream) {
+    fprintf(stream, "usage: weft COMMAND ...\n\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(stream, "  %-8s %-7s %s\n", commands[i].name, commands[i].arguments, commands[i].summary);
+    fprintf(stream, "  %-8s %-7s %s\n", "help", "config", "every key of a config");
+    fprintf(stream, "\nweft COMMAND --help tells a command's options; weft --version who computes.\n"
+                    "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
+    return stream == stdout ? 0 : 2;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) return usage(stderr);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc, argv);
+    if (!strcmp(argv[1], "help") && argc > 2 && !strcmp(argv[2], "config")) {
+        config_help();
+        return 0;
+    }
+    if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help")) return usage(stdout);
+    if (!strcmp(argv[1], "--version")) {
+        printf("weft %s\n%s\n", WEFT_REVISION, identity_text());
+        return 0;
+    }
+    fprintf(stderr, "weft: there is no command \"%s\"\n", argv[1]);
+    return usage(stderr);
+}

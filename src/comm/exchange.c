@@ -1,0 +1,243 @@
+/* Exchanges: what all transports have in common. */
+#include "comm/exchange_internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = MEMORY_ALIGN / sizeof(real) }; /* elements of a cache line */
+
+static int64_t lines_of(int64_t elements) { return (elements + LINE - 1) / LINE; }
+
+ExchangePlan exchange_plan(const AxisLayout *axis, int64_t elements) {
+    ExchangePlan plan = {.shards = axis->shards, .ranks = axis->ranks, .elements = elements};
+    plan.stride = lines_of(elements) * LINE;
+    for (int shard = 0; shard < SHARD_MAX; shard++) plan.leaf[shard] = -1;
+    for (int rank = 0; rank < axis->ranks; rank++) {
+        Range subtree[TREE_MAX_SUBTREES];
+        int count = tree_subtrees(axis->shards, axis_owned(axis, rank), subtree);
+        for (int i = 0; i < count; i++) {
+            int leaf = plan.first[rank] + i;
+            plan.subtree[leaf] = subtree[i];
+            plan.leaf[subtree[i].begin] = leaf;
+        }
+        plan.first[rank + 1] = plan.first[rank] + count;
+        int64_t part = lines_of(range_size(plan_part(&plan, elements, rank))) * LINE;
+        if (part > plan.largest_part) plan.largest_part = part;
+    }
+    return plan;
+}
+
+int plan_partials(const ExchangePlan *plan, int rank) {
+    return plan->first[rank + 1] - plan->first[rank];
+}
+
+Range plan_part(const ExchangePlan *plan, int64_t elements, int rank) {
+    Range part = shard_range(lines_of(elements), plan->ranks, rank);
+    part.begin *= LINE;
+    part.end *= LINE;
+    if (part.begin > elements) part.begin = elements;
+    if (part.end > elements) part.end = elements;
+    return part;
+}
+
+/* A group of one: the only partial is y. */
+static size_t none_bytes(const ExchangePlan *plan, int rank) {
+    (void)plan, (void)rank;
+    return 0;
+}
+
+static bool none_fits(const Exchange *exchange, const Buffers *buffers) {
+    (void)exchange, (void)buffers;
+    return false;
+}
+
+static real *none_partial(const Exchange *exchange, int index) {
+    (void)index;
+    return exchange->y.data;
+}
+
+static void none_sum(Exchange *exchange, int64_t elements) { (void)exchange, (void)elements; }
+
+static const ExchangeKind exchange_none = {
+    "none", none_bytes, none_fits, NULL, NULL, none_partial, none_sum,
+};
+
+static void buffers_release(Buffers *buffers) {
+    if (!buffers || --buffers->users > 0) return;
+    window_close(&buffers->window);
+    free(buffers->memory);
+    free(buffers);
+}
+
+static int check_spec(const Grid *grid, const ExchangeSpec *spec) {
+    int ranks = group_size(grid, spec->group);
+    if (spec->axis->ranks != ranks)
+        return error_set(WEFT_USAGE, "sum over shards: the axis lies on %d ranks, the group has %d",
+                         spec->axis->ranks, ranks);
+    if (spec->axis->shards < 1 || spec->rows < 1 || spec->cols < 1)
+        return error_set(WEFT_USAGE, "sum over shards: %d shards of [%lld, %lld]; none may be 0",
+                         spec->axis->shards, (long long)spec->rows, (long long)spec->cols);
+    return 0;
+}
+
+static bool may_share(const Exchange *exchange, const ExchangeSpec *spec) {
+    const Exchange *share = spec->share;
+    return share && share->group == spec->group && share->kind == exchange->kind &&
+           exchange->kind->fits(exchange, share->buffers);
+}
+
+/* Sets exchange->kind. Collective over the grid. */
+static int choose_kind(Exchange *exchange, const ExchangeSpec *spec) {
+    const Exchange *share = spec->share;
+    Transport transport = spec->transport;
+    exchange->kind = &exchange_messages;
+    if (exchange->plan.ranks == 1) exchange->kind = &exchange_none;
+    else if (spec->reduction == REDUCTION_ALLREDUCE) exchange->kind = &exchange_allreduce;
+    if (exchange->kind != &exchange_messages || transport == TRANSPORT_MESSAGES) return 0;
+    if (transport == TRANSPORT_AUTO && share && share->kind == &exchange_messages) return 0;
+
+    exchange->kind = &exchange_window;
+    if (may_share(exchange, spec)) return 0;
+    char reason[256];
+    size_t bytes = exchange_window.bytes(&exchange->plan, exchange->rank);
+    if (window_is_possible(exchange->grid, spec->group, bytes, reason, sizeof reason)) return 0;
+    exchange->kind = &exchange_messages;
+    if (transport == TRANSPORT_WINDOW)
+        return error_set(WEFT_RUNTIME, "sums by shared windows are not possible: %s", reason);
+    if (!exchange->grid->mpi->said_messages) log_info("%s: sums go by messages", reason);
+    exchange->grid->mpi->said_messages = true;
+    return 0;
+}
+
+/* What can fail on one rank alone. */
+static int allocate(Exchange *exchange, const ExchangeSpec *spec) {
+    size_t leaves = (size_t)exchange->plan.first[exchange->plan.ranks];
+    if (exchange->plan.ranks > 1) {
+        exchange->doubles = memory_allocate(leaves * EXCHANGE_DOUBLES * sizeof(double),
+                                            "sums of doubles over ranks");
+        if (!exchange->doubles) return WEFT_RUNTIME;
+    }
+    exchange->shares = may_share(exchange, spec);
+    exchange->buffers = exchange->shares ? spec->share->buffers : calloc(1, sizeof(Buffers));
+    if (!exchange->buffers) return error_set(WEFT_RUNTIME, "out of memory for a sum over ranks");
+    if (!exchange->buffers->users++) exchange->buffers->window.window = MPI_WIN_NULL;
+    return 0;
+}
+
+static int open_on_group(Exchange *exchange, Grid *grid, const ExchangeSpec *spec) {
+    exchange->grid = grid;
+    exchange->group = spec->group;
+    exchange->rank = group_rank(grid, spec->group);
+    exchange->threads = spec->threads > 1 ? spec->threads : 1;
+    exchange->plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    int status = comm_agree(grid, GROUP_GRID, choose_kind(exchange, spec));
+    if (!status) status = comm_agree(grid, GROUP_GRID, allocate(exchange, spec));
+    if (!status && exchange->kind->open)
+        status = comm_agree(grid, GROUP_GRID, exchange->kind->open(exchange));
+    return status;
+}
+
+int exchange_open(Exchange **out, Grid *grid, const ExchangeSpec *spec) {
+    *out = NULL;
+    Exchange *exchange = calloc(1, sizeof *exchange);
+    int status = exchange ? check_spec(grid, spec)
+                          : error_set(WEFT_RUNTIME, "out of memory for a sum over ranks");
+    status = comm_agree(grid, GROUP_GRID, status);
+    if (!status) status = open_on_group(exchange, grid, spec);
+    if (!status) *out = exchange;
+    else exchange_close(exchange);
+    return status;
+}
+
+void exchange_close(Exchange *exchange) {
+    if (!exchange) return;
+    buffers_release(exchange->buffers);
+    free(exchange->request);
+    free(exchange->doubles);
+    free(exchange);
+}
+
+Partials exchange_begin(Exchange *exchange, Tensor y) {
+    const ExchangePlan *plan = &exchange->plan;
+    assert(y.rows * y.cols <= plan->elements);
+    exchange->y = y;
+    if (exchange->kind->begin) exchange->kind->begin(exchange);
+    Partials partials = {.count = plan_partials(plan, exchange->rank)};
+    for (int i = 0; i < partials.count; i++) {
+        partials.subtree[i] = plan->subtree[plan->first[exchange->rank] + i];
+        partials.sum[i] = tensor_view(exchange->kind->partial(exchange, i), y.rows, y.cols);
+    }
+    return partials;
+}
+
+/* What others' partials of this rank's part, or their finished parts, bring here. */
+static int64_t bytes_received(const Exchange *exchange, int64_t elements) {
+    const ExchangePlan *plan = &exchange->plan;
+    int64_t part = range_size(plan_part(plan, elements, exchange->rank));
+    int others = plan->first[plan->ranks] - plan_partials(plan, exchange->rank);
+    return (others * part + elements - part) * (int64_t)sizeof(real);
+}
+
+int exchange_sum(Exchange *exchange) {
+    if (!exchange->y.data) return error_set(WEFT_USAGE, "exchange_sum without exchange_begin");
+    double start = clock_seconds();
+    int64_t elements = exchange->y.rows * exchange->y.cols;
+    exchange->kind->sum(exchange, elements);
+    if (exchange->plan.ranks > 1)
+        comm_count(exchange->grid, bytes_received(exchange, elements), start);
+    exchange->y.data = NULL;
+    return 0;
+}
+
+/* One round: n numbers of every partial of this rank, `step` apart, go to all. */
+static void gather_doubles(Exchange *exchange, const double *partial, int64_t step, int n) {
+    const ExchangePlan *plan = &exchange->plan;
+    int count[SHARD_MAX], place[SHARD_MAX];
+    for (int rank = 0; rank < plan->ranks; rank++) {
+        count[rank] = plan_partials(plan, rank) * n;
+        place[rank] = plan->first[rank] * n;
+    }
+    double *mine = exchange->doubles + place[exchange->rank];
+    for (int i = 0; i < plan_partials(plan, exchange->rank); i++)
+        memcpy(mine + i * n, partial + i * step, (size_t)n * sizeof(double));
+    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, exchange->doubles, count, place, MPI_DOUBLE,
+                   comm_of(exchange->grid, exchange->group));
+}
+
+int exchange_sum_doubles(Exchange *exchange, const double *partial, int64_t count, double *total) {
+    const ExchangePlan *plan = &exchange->plan;
+    if (plan->ranks == 1) {
+        if (count > 0) memmove(total, partial, (size_t)count * sizeof(double));
+        return 0;
+    }
+    double start = clock_seconds();
+    for (int64_t at = 0; at < count; at += EXCHANGE_DOUBLES) {
+        int n = (int)(count - at < EXCHANGE_DOUBLES ? count - at : EXCHANGE_DOUBLES);
+        gather_doubles(exchange, partial + at, count, n);
+        for (int e = 0; e < n; e++) total[at + e] = tree_sum_leaves(plan, exchange->doubles + e, n);
+    }
+    int others = plan->first[plan->ranks] - plan_partials(plan, exchange->rank);
+    comm_count(exchange->grid, others * count * (int64_t)sizeof(double), start);
+    return 0;
+}
+
+const char *exchange_transport(const Exchange *exchange) { return exchange->kind->name; }
+
+size_t exchange_bytes(const Exchange *exchange) {
+    return exchange->shares ? 0 : exchange->buffers->bytes;
+}
+
+size_t exchange_bytes_predicted(const ExchangeSpec *spec, int rank) {
+    const ExchangeKind *kind = &exchange_window;
+    if (spec->axis->ranks == 1) kind = &exchange_none;
+    else if (spec->reduction == REDUCTION_ALLREDUCE) kind = &exchange_allreduce;
+    else if (spec->transport == TRANSPORT_MESSAGES) kind = &exchange_messages;
+    ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    return kind->bytes(&plan, rank);
+}

@@ -1,0 +1,117 @@
+/* The configuration: one table of options (options.c); nothing parses elsewhere. `--set
+ * section.key=value` goes through the same row as the INI file's line. Errors name the key, the
+ * value, what is allowed, and for an unknown key the nearest one.
+ *
+ *     config_defaults(&config);
+ *     config_read(&config, "configs/x.ini");
+ *     config_set(&config, "optim.lr=1e-3") ...
+ *     config_check(&config);
+ *
+ * Every option has one of three roles. Some define the function that is trained: they are
+ * fingerprinted and must agree at resume. Some define the sample order: likewise. All others only
+ * steer what comes next, and a resume may change them. */
+#ifndef WEFT_CONFIG_CONFIG_H
+#define WEFT_CONFIG_CONFIG_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A line of an INI file, which inih cuts at 197 characters, must hold the longest key and text. */
+#define CONFIG_TEXT   184
+#define CONFIG_CHOICE 32
+
+typedef struct {
+    struct {
+        char dir[CONFIG_TEXT];
+        int64_t seed;
+        int64_t threads; /* 0: node cores / ranks on the node */
+    } run;
+    struct {
+        char kind[CONFIG_CHOICE]; /* decoder */
+        int64_t vocab, d_model, layers, heads, kv_heads, context;
+        bool tie_embeddings;
+        double rope_theta, norm_eps;
+    } model;
+    struct {
+        char kind[CONFIG_CHOICE];       /* gated | dense */
+        char activation[CONFIG_CHOICE]; /* silu | gelu | gelu_tanh | relu */
+        int64_t d_ff;
+        bool bias;
+        double hidden_dropout, output_dropout;
+    } ffn;
+    struct {
+        double std;
+        char scheme[CONFIG_CHOICE]; /* fixed | fan_in */
+    } init;
+    struct {
+        int64_t tensor, data;
+        char reduction[CONFIG_CHOICE]; /* exact | allreduce */
+        char transport[CONFIG_CHOICE]; /* auto | window | messages */
+    } grid;
+    struct {
+        int64_t steps, global_batch, micro_batch;
+        char recompute[CONFIG_CHOICE]; /* none | act | block */
+        int64_t drift_every;           /* compare replicas every n steps; 0: never */
+    } train;
+    struct {
+        double lr, min_lr, beta1, beta2, eps, weight_decay, clip; /* clip 0: no clipping */
+        int64_t warmup;
+        char schedule[CONFIG_CHOICE]; /* cosine | constant */
+    } optim;
+    struct {
+        int64_t every, sequences; /* every 0: never; sequences 0: the whole held-out part */
+    } eval;
+    struct {
+        int64_t every, keep; /* every 0: at the end only; keep 0: all */
+    } checkpoint;
+    struct {
+        char kind[CONFIG_CHOICE]; /* text | tokens */
+        char train[CONFIG_TEXT], held[CONFIG_TEXT];
+        double held_out;
+        int64_t token_bytes;
+    } data;
+    struct {
+        int64_t every; /* a log line every n steps when stderr isn't a terminal */
+    } log;
+} Config;
+
+/* run.dir and data.train have no default: config_check wants them. */
+void config_defaults(Config *config);
+
+/* Reads an INI file over what is there. Returns 0, or WEFT_USAGE naming file, line and key; then
+ * `config` is as it was. */
+int config_read(Config *config, const char *path);
+
+/* The same from text; `name` says in messages where it came from. */
+int config_read_text(Config *config, const char *text, const char *name);
+
+/* "section.key=value". Returns 0 or WEFT_USAGE. */
+int config_set(Config *config, const char *assignment);
+
+/* What concerns several keys: divisibility, ranges that depend on each other, sizes that would
+ * overflow. Returns 0 or WEFT_USAGE. */
+int config_check(const Config *config);
+
+/* The resolved config as an INI text with every key (free()): read back it gives the same Config.
+ * NULL when memory is short. */
+char *config_format(const Config *config);
+
+/* All options with type, default, what is allowed and help, for `weft help config` (log_print). */
+void config_help(void);
+
+/* Lines "section.key before -> now" of the options that only steer and differ. NULL when there are
+ * none; free(). */
+char *config_changes(const Config *now, const Config *before);
+
+/* What defines the function and the sample order: {"model": {...}, "ffn": {...}, "run": {"seed"},
+ * "sample_order": {...}}, keys as in the config. `samples`: in an epoch. New reference, NULL when
+ * memory is short. */
+json_t *config_function(const Config *config, int64_t samples);
+
+/* The manifest's other blocks: everything that a reader of the tensors would else have to guess.
+ * The same for every layout. New reference, NULL when memory is short. */
+json_t *config_details(const Config *config);
+
+#endif

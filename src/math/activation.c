@@ -1,0 +1,190 @@
+/* silu, gelu and gelu_tanh have one shape, z Phi(z) with Phi(z) + Phi(-z) = 1. With t = |z| and the tail
+ * T(t) = t Phi(-t):
+ *
+ *     act(z) = max(z, 0) - T(t),     act'(z) = T'(t) for z <= 0, 1 - T'(t) for z > 0.
+ *
+ * T is computed without cancellation, so the values keep their relative accuracy far into the negative tail. */
+#include "math/activation.h"
+
+#include "math/elementary.h"
+
+#include <string.h>
+
+enum { BLOCK = 256 }; /* elements of a stack buffer; several fit the first-level cache */
+
+typedef struct {
+    real value, slope;
+} Tail;
+
+/* |z|, cut off where every tail is 0; NaN stays NaN. */
+static inline real tail_argument(real z) {
+    real t = real_abs(z);
+    return t > 1000 ? 1000 : t;
+}
+
+/* T(t) = t / (1 + exp(v)) for v = high + low and v' = dv/dt:
+ * T' = e r (1 - t v' r), e = exp(-v), r = 1 / (1 + e). */
+static inline Tail tail_logistic(real t, real high, real low, real v_slope) {
+    real r = 1 / (1 + elementary_exp_times(1, -high, -low));
+    return (Tail){elementary_exp_times(t * r, -high, -low),
+                  elementary_exp_times(r * real_fma(-t * v_slope, r, 1), -high, -low)};
+}
+
+static inline Tail tail_silu(real z) {
+    real t = tail_argument(z);
+    return tail_logistic(t, t, 0, 1);
+}
+
+/* gelu_tanh: 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3) (Hendrycks and Gimpel 2016).
+ * 2u is formed in double: its rounding error would be multiplied by its size. */
+static inline Tail tail_gelu_tanh(real z) {
+    const double linear = 1.5957691216057307, cubic = linear * 0.044715; /* 2 sqrt(2/pi) */
+    real t = tail_argument(z);
+    t = t > 40 ? 40 : t;
+    double square = (double)t * t, v = t * (linear + cubic * square);
+    real high = (real)v;
+    return tail_logistic(t, high, (real)(v - high), (real)(linear + 3 * cubic * square));
+}
+
+#ifdef WEFT_REAL64
+
+static inline Tail tail_gelu(real z) {
+    const double root_half = 0.70710678118654752, root_2_pi = 0.39894228040143268;
+    double t = tail_argument(z), normal = 0.5 * erfc(t * root_half);
+    return (Tail){t * normal, normal - t * root_2_pi * exp(-0.5 * t * t)};
+}
+
+#else
+
+/* Phi(-t) = exp(-t^2/2) G(t) with G(t) = erfcx(t / sqrt(2)) / 2, a smooth function: (t + 4) G(t) is a polynomial of
+ * degree 9 in (t - 4) / (t + 4), our own minimax fit (Remez exchange) on 0 <= t <= 16, relative error 1.0e-8. */
+static inline Tail tail_gelu(real z) {
+    real t = tail_argument(z);
+    t = t > 16 ? 16 : t;
+    float inverse = 1 / (t + 4), w = (t - 4) * inverse;
+    float p = -0x1.219182p-13f;
+    p = fmaf(p, w, 0x1.5da6a6p-13f);
+    p = fmaf(p, w, 0x1.9a9b5ap-10f);
+    p = fmaf(p, w, -0x1.cb8468p-9f);
+    p = fmaf(p, w, -0x1.ecf56ep-8f);
+    p = fmaf(p, w, 0x1.eed1c4p-5f);
+    p = fmaf(p, w, -0x1.7e005p-3f);
+    p = fmaf(p, w, 0x1.8c6da2p-2f);
+    p = fmaf(p, w, -0x1.373e38p-1f);
+    p = fmaf(p, w, 0x1.82b4bcp-1f);
+    float g = p * inverse;
+    float square = t * t, high = -0.5f * square, low = -0.5f * fmaf(t, t, -square);
+    return (Tail){elementary_exp_times(t * g, high, low),
+                  elementary_exp_times(fmaf(t, -0x1.988454p-2f, g), high, low)};
+}
+
+#endif
+
+/* Inlined into each of the six functions below. NaN fails the comparison and comes through the tail. */
+static inline void tail_value(Tail (*tail)(real), int64_t n, const real *z, real *a) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) a[i] = (z[i] > 0 ? z[i] : 0) - tail(z[i]).value;
+}
+
+static inline void tail_slope(Tail (*tail)(real), int64_t n, const real *z, real *a, real *da) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        real x = z[i];
+        Tail t = tail(x);
+        a[i] = (x > 0 ? x : 0) - t.value;
+        da[i] = x > 0 ? 1 - t.slope : t.slope;
+    }
+}
+
+static void silu_value(int64_t n, const real *z, real *a) { tail_value(tail_silu, n, z, a); }
+static void silu_slope(int64_t n, const real *z, real *a, real *da) {
+    tail_slope(tail_silu, n, z, a, da);
+}
+
+static void gelu_value(int64_t n, const real *z, real *a) { tail_value(tail_gelu, n, z, a); }
+static void gelu_slope(int64_t n, const real *z, real *a, real *da) {
+    tail_slope(tail_gelu, n, z, a, da);
+}
+
+static void gelu_tanh_value(int64_t n, const real *z, real *a) {
+    tail_value(tail_gelu_tanh, n, z, a);
+}
+static void gelu_tanh_slope(int64_t n, const real *z, real *a, real *da) {
+    tail_slope(tail_gelu_tanh, n, z, a, da);
+}
+
+static void relu_value(int64_t n, const real *z, real *a) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) a[i] = z[i] <= 0 ? 0 : z[i];
+}
+
+/* The slope at 0 is 0; that of NaN is NaN. */
+static void relu_slope(int64_t n, const real *z, real *a, real *da) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        real x = z[i];
+        a[i] = x <= 0 ? 0 : x;
+        da[i] = x <= 0 ? 0 : x > 0 ? 1 : x;
+    }
+}
+
+const Activation activations[] = {
+    {"silu", "z / (1 + exp(-z))", silu_value, silu_slope},
+    {"gelu", "z * 0.5 * (1 + erf(z / sqrt(2)))", gelu_value, gelu_slope},
+    {"gelu_tanh", "0.5 * z * (1 + tanh(sqrt(2/pi) * (z + 0.044715 * z^3)))", gelu_tanh_value,
+     gelu_tanh_slope},
+    {"relu", "max(z, 0)", relu_value, relu_slope},
+    {0},
+};
+
+const Activation *activation_find(const char *name) {
+    for (const Activation *row = activations; row->name; row++) {
+        if (strcmp(row->name, name) == 0) return row;
+    }
+    return NULL;
+}
+
+static inline int64_t block_size(int64_t n, int64_t begin) {
+    return n - begin < BLOCK ? n - begin : BLOCK;
+}
+
+void activation_gated(const Activation *activation, int64_t n, const real *g, const real *u,
+                      real *h) {
+    real a[BLOCK];
+    for (int64_t begin = 0; begin < n; begin += BLOCK) {
+        int64_t size = block_size(n, begin);
+        activation->value(size, g + begin, a);
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) h[begin + i] = a[i] * u[begin + i];
+    }
+}
+
+void activation_gated_backward(const Activation *activation, int64_t n, const real *g,
+                               const real *u, const real *dh, real *dg, real *du) {
+    real a[BLOCK], da[BLOCK];
+    for (int64_t begin = 0; begin < n; begin += BLOCK) {
+        int64_t size = block_size(n, begin);
+        activation->slope(size, g + begin, a, da);
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) {
+            real d = dh[begin + i], up = u[begin + i];
+            dg[begin + i] = d * up * da[i];
+            du[begin + i] = d * a[i];
+        }
+    }
+}
+
+void activation_plain(const Activation *activation, int64_t n, const real *z, real *h) {
+    activation->value(n, z, h);
+}
+
+void activation_plain_backward(const Activation *activation, int64_t n, const real *z,
+                               const real *dh, real *dz) {
+    real a[BLOCK], da[BLOCK];
+    for (int64_t begin = 0; begin < n; begin += BLOCK) {
+        int64_t size = block_size(n, begin);
+        activation->slope(size, z + begin, a, da);
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) dz[begin + i] = dh[begin + i] * da[i];
+    }
+}

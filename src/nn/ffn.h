@@ -1,0 +1,87 @@
+/* Feed-forward networks: x [T, D] -> y [T, D] by way of d_ff hidden channels, cut by channel over the tensor shards.
+ *
+ * A kind is its topology (how many projections, how they meet); the activation is named apart. A new kind is one file and
+ * one row of ffn_kinds.
+ *
+ *   gated  y = down(mask * act(gate(x)) * up(x))    Shazeer 2020; SwiGLU is gated with silu
+ *   dense  y = down(mask * act(up(x)))              Vaswani et al. 2017, eq. 2
+ *
+ * mask is the hidden dropout. down's bias, the output dropout and the residual come after the sum over shards, in the block. */
+#ifndef WEFT_NN_FFN_H
+#define WEFT_NN_FFN_H
+
+#include "comm/exchange.h"
+#include "math/activation.h"
+#include "math/dropout.h"
+#include "nn/pass.h"
+#include "param/param.h"
+
+typedef struct {
+    const char *kind;              /* a row of ffn_kinds */
+    const Activation *activation;
+    int64_t d_model, d_ff;
+    bool bias;                     /* of every projection */
+    double hidden_dropout;
+    uint64_t seed;
+    double init_in, init_out;      /* std of gate and up; of down */
+} FfnConfig;
+
+typedef struct FfnKind FfnKind;
+
+typedef struct {
+    const FfnKind *kind;
+    FfnConfig config;
+    int layer;
+    ParamSet *set;
+    Workspace *space;
+    AxisLayout axis;               /* d_ff channels over the tensor ranks */
+    int gate, up, down;            /* places in the set; -1: there is none */
+    int gate_bias, up_bias, down_bias;
+} Ffn;
+
+/* What forward leaves for backward, [T, d_ff] by shard: preactivations, and what down multiplies (after the mask). */
+typedef struct {
+    Sharded gate, up, hidden;
+} FfnSaved;
+
+struct FfnKind { /* all required */
+    const char *name;
+    int projections;
+    const char *equation;
+    const char *activated; /* which branch act is applied to, for the manifest */
+    /* Adds gate, up, down ... named PREFIX.gate_proj.weight ... to the set. 0 or a negative code. */
+    int (*declare)(Ffn *ffn, const char *prefix);
+    /* Memory for the preactivations on this tensor rank. */
+    void (*take)(const Ffn *ffn, Arena *arena, int rank, int64_t rows, FfnSaved *saved);
+    /* Appends the products of x [T, D] that give the preactivations. 0 or WEFT_RUNTIME. */
+    int (*project)(const Ffn *ffn, Tensor x, const FfnSaved *saved);
+    /* hidden = act(...) of rows [rows) of one shard. */
+    void (*activate)(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved);
+    /* dhidden (in hidden's place) -> gradients of the preactivations in their places, same rows. */
+    void (*differentiate)(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved);
+};
+
+extern const FfnKind *const ffn_kinds[]; /* ends with NULL */
+const FfnKind *ffn_find(const char *name);
+
+/* Declares one layer's FFN. `space` learns what scratch it needs for `rows` rows. 0, or WEFT_USAGE naming what is wrong. */
+int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *config, const AxisLayout *axis,
+                const char *prefix, int layer);
+
+/* Memory for preactivations and hidden, by shard; either may be NULL (then it's taken elsewhere). */
+void ffn_take(const Ffn *ffn, Arena *arena, int rank, FfnSaved *preactivations, FfnSaved *hidden);
+
+/* x [T, D] -> saved preactivations and hidden. 0 or a negative code. */
+int ffn_hidden(const Ffn *ffn, const Pass *pass, Tensor x, const FfnSaved *saved);
+
+/* hidden again from the saved preactivations, bit for bit. */
+void ffn_activate(const Ffn *ffn, const Pass *pass, const FfnSaved *saved);
+
+/* Partial sums of y [T, D] = hidden Wd^T over this rank's shards. */
+void ffn_down(const Ffn *ffn, const FfnSaved *saved, const Partials *y);
+
+/* dy [T, D] (the gradient of y) and x as in forward: adds to weight and bias gradients (down's bias excepted), leaves partial
+ * sums of dx. Consumes `saved`. 0 or a negative code. */
+int ffn_backward(const Ffn *ffn, const Pass *pass, Tensor x, Tensor dy, const FfnSaved *saved, const Partials *dx);
+
+#endif

@@ -1,0 +1,15 @@
+/* The kinds themselves, one file each, and what they share when they declare. */
+#ifndef WEFT_NN_FFN_KINDS_H
+#define WEFT_NN_FFN_KINDS_H
+
+#include "nn/ffn.h"
+#include "nn/init_keys.h"
+
+extern const FfnKind ffn_gated, ffn_dense;
+
+/* Declares PREFIX.NAME_proj.weight, column-parallel [d_ff, D] or row-parallel [D, d_ff], and its bias if the config has
+ * biases (-1 in *bias otherwise). */
+int ffn_declare_column(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key, int *weight, int *bias);
+int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key, int *weight, int *bias);
+
+#endif

@@ -1,0 +1,210 @@
+#include "nn/head.h"
+
+#include "math/loss.h"
+#include "math/norm.h"
+#include "nn/init_keys.h"
+#include "nn/linear.h"
+#include "nn/residual.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK_LOGITS = 1 << 22, CHUNK_LEAST_ROWS = 128 };
+
+/* As few chunks as keep a chunk's logits within CHUNK_LOGITS, unless that would leave it too few rows. */
+static int chunk_count(int64_t rows, int64_t vocab) {
+    int64_t chunk = CHUNK_LOGITS / vocab > CHUNK_LEAST_ROWS ? CHUNK_LOGITS / vocab : CHUNK_LEAST_ROWS;
+    return (int)((rows + chunk - 1) / chunk);
+}
+
+static int64_t chunk_rows(const Head *head) {
+    return (head->space->rows + head->chunks - 1) / head->chunks;
+}
+
+int head_declare(Head *head, ParamSet *set, Workspace *space, int64_t d_model, double norm_eps,
+                 double init_std, const AxisLayout *axis, int tied) {
+    *head = (Head){.set = set, .space = space, .axis = *axis, .d_model = d_model, .norm_eps = norm_eps,
+                   .weight = tied, .chunks = chunk_count(space->rows, axis->units)};
+    int status = params_declare(set,
+                                &(ParamSpec){.name = "model.norm.weight", .rank = 1, .rows = 1,
+                                             .cols = d_model, .init = INIT_ONE},
+                                &head->norm);
+    if (!status && tied < 0)
+        status = params_declare(set,
+                                &(ParamSpec){.name = "lm_head.weight", .rank = 2, .rows = axis->units,
+                                             .cols = d_model, .split = SPLIT_ROWS, .axis = axis,
+                                             .unit_size = 1, .init = INIT_NORMAL, .init_std = init_std,
+                                             .init_key = INIT_KEY_HEAD, .decay = true},
+                                &head->weight);
+    if (status) return status;
+    workspace_need(space,
+                   linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[head->weight], chunk_rows(head)),
+                   d_model);
+    return 0;
+}
+
+void head_take(Head *head, Arena *arena, int rank) {
+    int64_t rows = head->space->rows, chunk = chunk_rows(head);
+    sharded_take(&head->logits, arena, &head->axis, rank, 1, chunk);
+    head->normed = tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
+    head->gradient = tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
+    head->scale = arena_take(arena, rows, sizeof(real));
+    head->largest = arena_take(arena, chunk, sizeof(real));
+    head->sums = arena_take(arena, chunk, sizeof(double));
+    head->shard_sums = arena_take(arena, (SHARD_MAX + TREE_MAX_SUBTREES) * chunk, sizeof(double));
+    head->target_logit = arena_take(arena, chunk, sizeof(double));
+    head->row_loss = arena_take(arena, rows, sizeof(double));
+}
+
+static Tensor rows_of(Tensor x, Range rows) {
+    return (Tensor){tensor_row(x, rows.begin), range_size(rows), x.cols, x.ld};
+}
+
+/* The logits buffer with as many rows as this chunk has. */
+static Sharded chunk_logits(const Head *head, int64_t rows) {
+    Sharded logits = head->logits;
+    for (int s = (int)logits.owned.begin; s < logits.owned.end; s++) logits.shard[s].rows = rows;
+    return logits;
+}
+
+static int project(Head *head, Tensor x, const Sharded *logits) {
+    gemm_list_clear(&head->space->products);
+    int status = linear_column_forward(&head->space->products, head->set, &head->set->param[head->weight], x,
+                                       logits);
+    if (!status) gemm_list_run(&head->space->products, head->space->threads);
+    return status;
+}
+
+/* head->largest [rows]: the largest logit of each row, over all shards. */
+static void find_largest(Head *head, const Sharded *logits, int64_t rows) {
+    for (int64_t t = 0; t < rows; t++) head->largest[t] = (real)-INFINITY;
+#pragma omp parallel for num_threads(head->space->threads) schedule(static)
+    for (int64_t t = 0; t < rows; t++)
+        for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
+            loss_row_max((Range){t, t + 1}, logits->shard[s], head->largest);
+    comm_max_real(head->grid, GROUP_TENSOR, head->largest, rows);
+}
+
+/* Tree over shards [begin, end) of one row's sums, which lie `stride` apart. */
+static double shard_tree(const double *sums, int64_t stride, int begin, int end) {
+    double leaf[SHARD_MAX];
+    for (int s = begin; s < end; s++) leaf[s - begin] = sums[s * stride];
+    return tree_sum_doubles(leaf, end - begin);
+}
+
+/* head->sums [rows]: sums of exponentials over the vocabulary, up the tensor tree. */
+static int sum_exponentials(Head *head, const Sharded *logits, int64_t rows) {
+    double *shard_sums = head->shard_sums, *partial = shard_sums + SHARD_MAX * rows;
+    Range subtree[TREE_MAX_SUBTREES];
+    int parts = tree_subtrees(head->axis.shards, logits->owned, subtree);
+#pragma omp parallel for num_threads(head->space->threads) schedule(static)
+    for (int64_t t = 0; t < rows; t++) {
+        for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
+            loss_exp_sums((Range){t, t + 1}, logits->shard[s], head->largest, shard_sums + s * rows);
+        for (int i = 0; i < parts; i++)
+            partial[i * rows + t] =
+                shard_tree(shard_sums + t, rows, (int)subtree[i].begin, (int)subtree[i].end);
+    }
+    return exchange_sum_doubles(head->exchange, partial, rows, head->sums);
+}
+
+/* head->target_logit [rows]: from the rank that owns the target's vocabulary row. */
+static void fetch_targets(Head *head, const Sharded *logits, const int32_t *targets, int64_t rows) {
+    memset(head->target_logit, 0, (size_t)rows * sizeof(double));
+    for (int s = (int)logits->owned.begin; s < logits->owned.end; s++) {
+        Range cut = axis_units(&head->axis, s);
+        for (int64_t t = 0; t < rows; t++)
+            if (range_has(cut, targets[t]))
+                head->target_logit[t] = (double)tensor_row(logits->shard[s], t)[targets[t] - cut.begin];
+    }
+    comm_assemble(head->grid, GROUP_TENSOR, head->target_logit, rows);
+}
+
+/* Gradients of one chunk: logits in place, then the weight's, then partial sums of the normed input's. */
+static int chunk_backward(Head *head, Tensor x, const Sharded *logits, const int32_t *targets,
+                          double scale, const Partials *dx) {
+#pragma omp parallel for num_threads(head->space->threads) schedule(static)
+    for (int64_t t = 0; t < x.rows; t++)
+        for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
+            loss_gradient((Range){t, t + 1}, logits->shard[s], axis_units(&head->axis, s).begin, targets,
+                          head->largest, head->sums, scale);
+    const Param *weight = &head->set->param[head->weight];
+    gemm_list_clear(&head->space->products);
+    int status = linear_column_gradient(&head->space->products, head->set, weight, logits, x);
+    if (status) return status;
+    gemm_list_run(&head->space->products, head->space->threads);
+    LinearTerm term = {weight, logits};
+    linear_partials(head->space, head->set, LINEAR_COLUMN_BACKWARD, &term, 1, dx);
+    return 0;
+}
+
+static int chunk_loss(Head *head, Range rows, const int32_t *targets, double scale, const Partials *dx) {
+    Tensor x = rows_of(head->normed, rows);
+    Sharded logits = chunk_logits(head, x.rows);
+    int status = project(head, x, &logits);
+    if (status) return status;
+    targets += rows.begin;
+    find_largest(head, &logits, x.rows);
+    status = sum_exponentials(head, &logits, x.rows);
+    if (status) return status;
+    fetch_targets(head, &logits, targets, x.rows);
+    for (int64_t t = 0; t < x.rows; t++)
+        head->row_loss[rows.begin + t] =
+            targets[t] < 0 ? 0
+                           : loss_row(head->largest[t], head->sums[t], (real)head->target_logit[t]);
+    if (!dx) return 0;
+    Partials part = *dx;
+    for (int i = 0; i < part.count; i++) part.sum[i] = rows_of(part.sum[i], rows);
+    return chunk_backward(head, x, &logits, targets, scale, &part);
+}
+
+/* Row losses: ascending within a row shard, then up the tree. */
+static double sum_rows(const Head *head) {
+    double leaf[SHARD_MAX];
+    for (int s = 0; s < head->space->row_shards; s++) {
+        Range rows = shard_range(head->space->rows, head->space->row_shards, s);
+        leaf[s] = 0;
+        for (int64_t t = rows.begin; t < rows.end; t++) leaf[s] += head->row_loss[t];
+    }
+    return tree_sum_doubles(leaf, head->space->row_shards);
+}
+
+int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor dx, double *loss) {
+    const Param *norm = &head->set->param[head->norm];
+    const real *gain = param_shard(head->set, norm, PARAM_VALUE, 0).data;
+    residual_norm(head->space, x, gain, head->norm_eps, head->normed, head->scale);
+
+    Partials part = {.count = 0};
+    if (dx.data) part = exchange_begin(head->exchange, head->gradient);
+    for (int c = 0; c < head->chunks; c++) {
+        Range rows = shard_range(x.rows, head->chunks, c);
+        int status = chunk_loss(head, rows, targets, scale, dx.data ? &part : NULL);
+        if (status) return status;
+    }
+    *loss = sum_rows(head);
+    if (!dx.data) return 0;
+
+    int status = exchange_sum(head->exchange);
+    if (status) return status;
+    for (int64_t t = 0; t < dx.rows; t++) memset(tensor_row(dx, t), 0, (size_t)dx.cols * sizeof(real));
+    residual_norm_backward(head->space, head->gradient, x, gain, head->scale, dx,
+                           param_shard(head->set, norm, PARAM_GRADIENT, 0).data);
+    return 0;
+}
+
+int head_logits(Head *head, Tensor x, int64_t row, double *logits) {
+    const real *gain = param_shard(head->set, &head->set->param[head->norm], PARAM_VALUE, 0).data;
+    norm_forward((Range){row, row + 1}, x, gain, head->norm_eps, head->normed, head->scale);
+    Tensor one = rows_of(head->normed, (Range){row, row + 1});
+    Sharded chunk = chunk_logits(head, 1);
+    int status = project(head, one, &chunk);
+    if (status) return status;
+    memset(logits, 0, (size_t)head->axis.units * sizeof(double));
+    for (int s = (int)chunk.owned.begin; s < chunk.owned.end; s++) {
+        Range cut = axis_units(&head->axis, s);
+        for (int64_t c = cut.begin; c < cut.end; c++)
+            logits[c] = (double)chunk.shard[s].data[c - cut.begin];
+    }
+    comm_assemble(head->grid, GROUP_TENSOR, logits, head->axis.units);
+    return 0;
+}

@@ -1,0 +1,171 @@
+#include "nn/layer.h"
+
+#include "base/fault.h"
+#include "nn/residual.h"
+
+#include <stdio.h>
+
+static int declare_norm(Model *model, int l, const char *name, int *index) {
+    char full[PARAM_NAME];
+    snprintf(full, sizeof full, "model.layers.%d.%s.weight", l, name);
+    return params_declare(&model->set,
+                          &(ParamSpec){.name = full, .rank = 1, .rows = 1,
+                                       .cols = model->config.attention.d_model, .init = INIT_ONE},
+                          index);
+}
+
+int layer_declare(Model *model, int l) {
+    Layer *layer = &model->layer[l];
+    char attention[PARAM_NAME], mlp[PARAM_NAME];
+    snprintf(attention, sizeof attention, "model.layers.%d.self_attn", l);
+    snprintf(mlp, sizeof mlp, "model.layers.%d.mlp", l);
+    int status = declare_norm(model, l, "input_layernorm", &layer->norm_attention);
+    if (!status)
+        status = attention_declare(&layer->attention, &model->set, &model->space, &model->config.attention,
+                                   &model->groups, attention, l);
+    if (!status) status = declare_norm(model, l, "post_attention_layernorm", &layer->norm_ffn);
+    if (!status)
+        status = ffn_declare(&layer->ffn, &model->set, &model->space, &model->config.ffn, &model->channels,
+                             mlp, l);
+    return status;
+}
+
+/* Kept unless the whole block is done again. */
+static void take_kept(Model *model, const Layer *layer, LayerSaved *saved) {
+    Arena *arena = &model->arena;
+    int64_t rows = model->space.rows, d = model->config.attention.d_model;
+    saved->middle = tensor_view(arena_take(arena, rows * d, sizeof(real)), rows, d);
+    saved->scale_attention = arena_take(arena, rows, sizeof(real));
+    saved->scale_ffn = arena_take(arena, rows, sizeof(real));
+    attention_take(&layer->attention, arena, model->set.tensor_rank, true, &saved->attention);
+    ffn_take(&layer->ffn, arena, model->set.tensor_rank, &saved->ffn, NULL);
+}
+
+/* Follows pointwise from what is kept. */
+static void take_derived(Model *model, const Layer *layer, LayerSaved *saved) {
+    Arena *arena = &model->arena;
+    int64_t rows = model->space.rows, d = model->config.attention.d_model;
+    saved->normed_attention = tensor_view(arena_take(arena, rows * d, sizeof(real)), rows, d);
+    saved->normed_ffn = tensor_view(arena_take(arena, rows * d, sizeof(real)), rows, d);
+    ffn_take(&layer->ffn, arena, model->set.tensor_rank, NULL, &saved->ffn);
+}
+
+void layer_take_all(Model *model) {
+    Recompute mode = model->config.recompute;
+    for (int l = 0; l < model->config.layers; l++) {
+        Layer *layer = &model->layer[l];
+        const LayerSaved *first = &model->layer[0].saved;
+        if (l > 0) layer->saved = *first;
+        if (l == 0 || mode != RECOMPUTE_BLOCK) take_kept(model, layer, &layer->saved);
+        if (l == 0 || mode == RECOMPUTE_NONE) take_derived(model, layer, &layer->saved);
+    }
+}
+
+static const real *gain_of(const Model *model, int index) {
+    return param_shard(&model->set, &model->set.param[index], PARAM_VALUE, 0).data;
+}
+
+static real *gain_gradient(const Model *model, int index) {
+    return param_shard(&model->set, &model->set.param[index], PARAM_GRADIENT, 0).data;
+}
+
+static Dropout output_dropout(const Model *model, int l, const Pass *pass) {
+    return (Dropout){{model->config.seed, PHILOX_OUTPUT_DROPOUT, (uint32_t)l, (uint32_t)pass->step,
+                      (uint32_t)pass->microbatch},
+                     pass->training ? model->config.output_dropout : 0, 0};
+}
+
+/* stream[l] -> middle, by way of attention. */
+static int attention_sublayer(Model *model, int l) {
+    Layer *layer = &model->layer[l];
+    LayerSaved *saved = &layer->saved;
+    Tensor x = model->stream[l];
+    residual_norm(&model->space, x, gain_of(model, layer->norm_attention), model->config.norm_eps,
+                  saved->normed_attention, saved->scale_attention);
+    int status = attention_heads(&layer->attention, saved->normed_attention, &saved->attention);
+    if (status) return status;
+    Partials part = exchange_begin(model->exchange_attention, model->sum);
+    attention_output(&layer->attention, &saved->attention, &part);
+    status = exchange_sum(model->exchange_attention);
+    if (status) return status;
+    residual_add(&model->space, x, model->sum, NULL, &(Dropout){.probability = 0}, saved->middle);
+    return 0;
+}
+
+/* middle -> preactivations and hidden. */
+static int ffn_sublayer(Model *model, int l, const Pass *pass) {
+    Layer *layer = &model->layer[l];
+    LayerSaved *saved = &layer->saved;
+    residual_norm(&model->space, saved->middle, gain_of(model, layer->norm_ffn), model->config.norm_eps,
+                  saved->normed_ffn, saved->scale_ffn);
+    return ffn_hidden(&layer->ffn, pass, saved->normed_ffn, &saved->ffn);
+}
+
+int layer_forward(Model *model, int l, const Pass *pass) {
+    const Layer *layer = &model->layer[l];
+    int status = attention_sublayer(model, l);
+    if (!status) status = ffn_sublayer(model, l, pass);
+    if (status) return status;
+    Partials part = exchange_begin(model->exchange_ffn, model->sum);
+    ffn_down(&layer->ffn, &layer->saved.ffn, &part);
+    status = exchange_sum(model->exchange_ffn);
+    if (status) return status;
+    Dropout dropout = output_dropout(model, l, pass);
+    const real *bias = layer->ffn.down_bias < 0 ? NULL : gain_of(model, layer->ffn.down_bias);
+    residual_add(&model->space, layer->saved.middle, model->sum, bias, &dropout, model->stream[l + 1]);
+    return 0;
+}
+
+/* What the mode did not keep, again: the same operations on the same operands give the same bits. */
+static int recompute(Model *model, int l, const Pass *pass) {
+    Layer *layer = &model->layer[l];
+    LayerSaved *saved = &layer->saved;
+    if (model->config.recompute == RECOMPUTE_NONE) return 0;
+    if (model->config.recompute == RECOMPUTE_BLOCK) {
+        int status = attention_sublayer(model, l);
+        return status ? status : ffn_sublayer(model, l, pass);
+    }
+    residual_norm_again(&model->space, model->stream[l], gain_of(model, layer->norm_attention),
+                        saved->scale_attention, saved->normed_attention);
+    residual_norm_again(&model->space, saved->middle, gain_of(model, layer->norm_ffn), saved->scale_ffn,
+                        saved->normed_ffn);
+    ffn_activate(&layer->ffn, pass, &saved->ffn);
+    return 0;
+}
+
+static int ffn_sublayer_backward(Model *model, int l, const Pass *pass) {
+    Layer *layer = &model->layer[l];
+    LayerSaved *saved = &layer->saved;
+    Dropout dropout = output_dropout(model, l, pass);
+    residual_add_backward(&model->space, model->gradient, &dropout, model->branch);
+    if (layer->ffn.down_bias >= 0)
+        workspace_add_row_sum(&model->space, model->branch, gain_gradient(model, layer->ffn.down_bias));
+    Partials part = exchange_begin(model->exchange_ffn, model->sum);
+    int status = ffn_backward(&layer->ffn, pass, saved->normed_ffn, model->branch, &saved->ffn, &part);
+    if (!status) status = exchange_sum(model->exchange_ffn);
+    if (status) return status;
+    residual_norm_backward(&model->space, model->sum, saved->middle, gain_of(model, layer->norm_ffn),
+                           saved->scale_ffn, model->gradient, gain_gradient(model, layer->norm_ffn));
+    return 0;
+}
+
+static int attention_sublayer_backward(Model *model, int l) {
+    Layer *layer = &model->layer[l];
+    LayerSaved *saved = &layer->saved;
+    Partials part = exchange_begin(model->exchange_attention, model->sum);
+    int status = attention_backward_heads(&layer->attention, saved->normed_attention, model->gradient,
+                                          &saved->attention, &model->attention_gradient, &part);
+    if (!status) status = exchange_sum(model->exchange_attention);
+    if (status) return status;
+    residual_norm_backward(&model->space, model->sum, model->stream[l],
+                           gain_of(model, layer->norm_attention), saved->scale_attention, model->gradient,
+                           gain_gradient(model, layer->norm_attention));
+    return 0;
+}
+
+int layer_backward(Model *model, int l, const Pass *pass) {
+    int status = recompute(model, l, pass);
+    if (!status) status = ffn_sublayer_backward(model, l, pass);
+    if (!status) status = attention_sublayer_backward(model, l);
+    return status;
+}

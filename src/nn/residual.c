@@ -1,0 +1,101 @@
+#include "nn/residual.h"
+
+#include "math/norm.h"
+
+#include <string.h>
+
+enum { CHUNK_ROWS = 32 }; /* rows that a thread takes at a time */
+
+static int64_t chunk_count(int64_t rows) { return (rows + CHUNK_ROWS - 1) / CHUNK_ROWS; }
+
+static Range chunk_at(int64_t rows, int64_t chunk) {
+    int64_t begin = chunk * CHUNK_ROWS, end = begin + CHUNK_ROWS;
+    return (Range){begin, end < rows ? end : rows};
+}
+
+void residual_norm(const Workspace *space, Tensor x, const real *gain, double eps, Tensor y, real *scale) {
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int64_t c = 0; c < chunk_count(x.rows); c++)
+        norm_forward(chunk_at(x.rows, c), x, gain, eps, y, scale);
+}
+
+void residual_norm_again(const Workspace *space, Tensor x, const real *gain, const real *scale, Tensor y) {
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int64_t c = 0; c < chunk_count(x.rows); c++) norm_again(chunk_at(x.rows, c), x, gain, scale, y);
+}
+
+void residual_norm_backward(Workspace *space, Tensor dy, Tensor x, const real *gain, const real *scale,
+                            Tensor dx, real *gain_gradient) {
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int s = 0; s < space->row_shards; s++)
+        norm_backward(shard_range(x.rows, space->row_shards, s), dy, x, gain, scale, dx,
+                      space->row_sums + s * x.cols);
+    workspace_reduce_row_sums(space, x.cols, gain_gradient);
+}
+
+void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias, const Dropout *dropout,
+                  Tensor out) {
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int64_t c = 0; c < chunk_count(x.rows); c++) {
+        Range rows = chunk_at(x.rows, c);
+        for (int64_t t = rows.begin; bias && t < rows.end; t++) {
+            real *row = tensor_row(y, t);
+            for (int64_t j = 0; j < y.cols; j++) row[j] += bias[j];
+        }
+        if (dropout->probability > 0) dropout_apply(dropout, rows, 0, y, y);
+        for (int64_t t = rows.begin; t < rows.end; t++) {
+            const real *a = tensor_row(x, t), *b = tensor_row(y, t);
+            real *sum = tensor_row(out, t);
+            for (int64_t j = 0; j < x.cols; j++) sum[j] = a[j] + b[j];
+        }
+    }
+}
+
+void residual_add_backward(const Workspace *space, Tensor d, const Dropout *dropout, Tensor dy) {
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int64_t c = 0; c < chunk_count(d.rows); c++) {
+        Range rows = chunk_at(d.rows, c);
+        if (dropout->probability > 0) {
+            dropout_apply(dropout, rows, 0, d, dy);
+            continue;
+        }
+        for (int64_t t = rows.begin; t < rows.end; t++)
+            memcpy(tensor_row(dy, t), tensor_row(d, t), (size_t)d.cols * sizeof(real));
+    }
+}
+
+/* The owned row of the table for a token, or NULL. */
+static real *table_row(const ParamSet *set, const Param *table, ParamRole role, int32_t token) {
+    for (int s = (int)table->owned.begin; s < table->owned.end; s++)
+        if (range_has(table->cut[s], token))
+            return tensor_row(param_shard(set, table, role, s), token - table->cut[s].begin);
+    return NULL;
+}
+
+void residual_embed(const Workspace *space, Grid *grid, const ParamSet *set, const Param *table,
+                    const int32_t *tokens, Tensor x) {
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int64_t t = 0; t < x.rows; t++) {
+        const real *row = table_row(set, table, PARAM_VALUE, tokens[t]);
+        if (row)
+            memcpy(tensor_row(x, t), row, (size_t)x.cols * sizeof(real));
+        else
+            memset(tensor_row(x, t), 0, (size_t)x.cols * sizeof(real));
+    }
+    if (group_size(grid, GROUP_TENSOR) > 1)
+        comm_assemble(grid, GROUP_TENSOR, x.data, ((int64_t)sizeof(real) * x.rows * x.cols + 7) / 8);
+}
+
+void residual_embed_backward(const Workspace *space, const ParamSet *set, const Param *table,
+                             const int32_t *tokens, Tensor dx) {
+    int strips = space->threads;
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int strip = 0; strip < strips; strip++) {
+        Range cols = shard_range(dx.cols, strips, strip);
+        for (int64_t t = 0; t < dx.rows; t++) {
+            real *sum = table_row(set, table, PARAM_GRADIENT, tokens[t]);
+            const real *d = tensor_row(dx, t);
+            for (int64_t j = cols.begin; sum && j < cols.end; j++) sum[j] += d[j];
+        }
+    }
+}

@@ -1,0 +1,129 @@
+#include "optim/adamw.h"
+
+#include "base/error.h"
+#include "comm/exchange.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+
+/* Scalars of one update, in the precision of the parameters. */
+typedef struct {
+    real beta1, beta2, eps, rate, decay, root2, scale;
+} Coefficients;
+
+static void update_run(const Coefficients *c, int64_t n, real *restrict value, const real *restrict gradient,
+                       real *restrict moment1, real *restrict moment2) {
+    real one1 = 1 - c->beta1, one2 = 1 - c->beta2;
+    for (int64_t i = 0; i < n; i++) {
+        real g = gradient[i] * c->scale;
+        real m = c->beta1 * moment1[i] + one1 * g;
+        real v = c->beta2 * moment2[i] + one2 * g * g;
+        real root = (real)(sizeof(real) == 4 ? sqrtf((float)v) : sqrt((double)v));
+        moment1[i] = m;
+        moment2[i] = v;
+        value[i] = value[i] * c->decay - c->rate * (m / (root * c->root2 + c->eps));
+    }
+}
+
+void adamw_update(const AdamW *adamw, const ParamSet *set, int64_t update, double lr,
+                  double gradient_scale, int threads) {
+    double correction1 = 1 - pow(adamw->beta1, (double)update);
+    double correction2 = 1 - pow(adamw->beta2, (double)update);
+    Coefficients plain = {(real)adamw->beta1, (real)adamw->beta2, (real)adamw->eps,
+                          (real)(lr / correction1), 1, (real)(1 / sqrt(correction2)),
+                          (real)gradient_scale};
+    Coefficients decayed = plain;
+    decayed.decay = (real)(1 - lr * adamw->weight_decay);
+#pragma omp parallel num_threads(threads)
+    for (int p = 0; p < set->count; p++) {
+        const Param *param = &set->param[p];
+        for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+            int64_t size = param_shard_rows(param, s) * param_shard_cols(param, s);
+            Range part = shard_range(size, omp_get_num_threads(), omp_get_thread_num());
+            int64_t at = param->offset[s] + part.begin;
+            update_run(param->decay ? &decayed : &plain, range_size(part), set->arena[PARAM_VALUE] + at,
+                       set->arena[PARAM_GRADIENT] + at, set->arena[PARAM_MOMENT1] + at,
+                       set->arena[PARAM_MOMENT2] + at);
+        }
+    }
+}
+
+enum { BLOCK = 1 << 14, LANES = 8 };
+
+static int64_t blocks_of(int64_t size) { return (size + BLOCK - 1) / BLOCK; }
+
+int gradient_norm_init(GradientNorm *norm, const ParamSet *set) {
+    *norm = (GradientNorm){0};
+    for (int p = 0; p < set->count; p++) {
+        const Param *param = &set->param[p];
+        norm->shards += param->shards;
+        for (int s = (int)param->owned.begin; s < param->owned.end; s++)
+            norm->blocks += blocks_of(param_shard_rows(param, s) * param_shard_cols(param, s));
+    }
+    norm->block = memory_allocate((size_t)norm->blocks * sizeof(double), "gradient norm blocks");
+    norm->shard = memory_allocate((size_t)norm->shards * sizeof(double), "gradient norm shards");
+    return norm->block && norm->shard ? 0 : WEFT_RUNTIME;
+}
+
+void gradient_norm_release(GradientNorm *norm) {
+    free(norm->block);
+    free(norm->shard);
+    *norm = (GradientNorm){0};
+}
+
+static double square_sum(const real *x, int64_t n) {
+    double lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l] * (double)x[i + l];
+    for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i] * (double)x[i];
+    return tree_sum_doubles(lane, LANES);
+}
+
+/* Fills norm->block: blocks of all owned shards in order, shared out block by block. */
+static void sum_blocks(GradientNorm *norm, const ParamSet *set, int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        int64_t block = 0;
+        for (int p = 0; p < set->count; p++) {
+            const Param *param = &set->param[p];
+            for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+                int64_t size = param_shard_rows(param, s) * param_shard_cols(param, s);
+                const real *gradient = set->arena[PARAM_GRADIENT] + param->offset[s];
+                for (int64_t at = 0; at < size; at += BLOCK, block++)
+                    if (block % omp_get_num_threads() == omp_get_thread_num())
+                        norm->block[block] =
+                            square_sum(gradient + at, at + BLOCK < size ? BLOCK : size - at);
+            }
+        }
+    }
+}
+
+double gradient_norm(GradientNorm *norm, const ParamSet *set, Grid *grid, int threads) {
+    sum_blocks(norm, set, threads);
+    int64_t block = 0, first = 0;
+    for (int p = 0; p < set->count; p++) {
+        const Param *param = &set->param[p];
+        for (int s = 0; s < param->shards; s++) norm->shard[first + s] = 0;
+        for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+            double sum = 0;
+            int64_t count = blocks_of(param_shard_rows(param, s) * param_shard_cols(param, s));
+            for (int64_t b = 0; b < count; b++) sum += norm->block[block++];
+            if (param->split != SPLIT_NONE || set->tensor_rank == 0) norm->shard[first + s] = sum;
+        }
+        first += param->shards;
+    }
+    comm_assemble(grid, GROUP_TENSOR, norm->shard, norm->shards);
+    double total = 0;
+    first = 0;
+    for (int p = 0; p < set->count; p++) {
+        total += tree_sum_doubles(norm->shard + first, set->param[p].shards);
+        first += set->param[p].shards;
+    }
+    return sqrt(total);
+}
+
+double gradient_clip_scale(double norm, double clip) {
+    return clip > 0 && norm > clip ? clip / norm : 1;
+}

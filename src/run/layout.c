@@ -1,0 +1,97 @@
+#include "run/layout.h"
+
+#include "base/error.h"
+#include "nn/model.h"
+#include "run/setup.h"
+
+#include <stdio.h>
+
+/* Round figures of a current server core and its memory. They only rank layouts against each other. */
+static const double core_rate = 25e9; /* multiply-adds per second and core */
+static const double link_bytes = 3e9; /* per second and rank */
+static const double link_start = 20e-6;
+
+/* Largest share of an axis on one rank. */
+static double share(int64_t units, int shards, int ranks) {
+    AxisLayout axis = axis_layout(units, shards, ranks);
+    return (double)axis_largest_load(&axis) / (double)units;
+}
+
+/* Products of one token's forward through this layout's busiest rank: each region ends in a sum that all wait for, so the
+ * busiest rank of every axis counts, whoever it is. */
+static double busiest_products(const Config *config, int tp) {
+    ModelConfig m = setup_model(config, 1, 1);
+    int shards = m.grid_tensor;
+    ModelConfig part = m;
+    part.vocab = 0;
+    part.ffn.d_ff = 0;
+    double attention = model_forward_products(&part);
+    part = m;
+    part.vocab = 0;
+    double ffn = model_forward_products(&part) - attention;
+    double head = model_forward_products(&m) - attention - ffn;
+    return attention * share(m.attention.kv_heads, shards, tp) + ffn * share(m.ffn.d_ff, shards, tp) +
+           head * share(m.vocab, shards, tp);
+}
+
+/* Bytes of the busiest rank's gradients: what data-parallel ranks exchange. */
+static double gradient_bytes(const Config *config, int tp) {
+    ModelConfig m = setup_model(config, 1, 1);
+    Model model;
+    double bytes = 0;
+    if (!model_declare(&model, &m, 0, tp)) bytes = (double)params_bytes(&model.set, 1);
+    model_forget(&model);
+    return bytes;
+}
+
+LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp) {
+    ModelConfig m = setup_model(config, 1, 1);
+    AxisLayout batch = axis_layout(config->grid.data, (int)config->grid.data, dp);
+    double batch_shards = (double)axis_largest_load(&batch);
+    double microbatches = batch_shards * (double)(config->train.global_batch / config->grid.data /
+                                                  config->train.micro_batch);
+    double rows = (double)(config->train.micro_batch * config->model.context);
+    double products = 3 * rows * microbatches * busiest_products(config, tp);
+    double whole = 3 * (double)(config->train.global_batch * config->model.context) * model_forward_products(&m);
+    double seconds = products / (core_rate * threads);
+    if (tp > 1) {
+        double bytes = rows * (double)m.attention.d_model * sizeof(real) * 2 * (tp - 1) / tp;
+        seconds += microbatches * (4 * (double)m.layers + 2) * (link_start + bytes / link_bytes);
+    }
+    if (dp > 1)
+        seconds += link_start + gradient_bytes(config, tp) * 2 * (dp - 1) / dp / link_bytes;
+    return (LayoutChoice){tp, dp, seconds, products / whole};
+}
+
+static int check_fixed(const char *option, int value, const char *key, int64_t most) {
+    if (value >= 0 && value <= most) return 0;
+    return error_set(WEFT_USAGE, "%s %d: between 1 and %s = %lld is possible", option, value, key,
+                     (long long)most);
+}
+
+int layout_choose(const Config *config, int ranks, int threads, int tp, int dp, LayoutChoice *choice) {
+    int status = check_fixed("--tp", tp, "grid.tensor", config->grid.tensor);
+    if (!status) status = check_fixed("--dp", dp, "grid.data", config->grid.data);
+    if (status) return status;
+    if ((tp ? tp : 1) * (dp ? dp : 1) > ranks)
+        return error_set(WEFT_USAGE, "--tp %d --dp %d needs %d ranks, there are %d", tp ? tp : 1, dp ? dp : 1,
+                         (tp ? tp : 1) * (dp ? dp : 1), ranks);
+    *choice = (LayoutChoice){0};
+    for (int t = tp ? tp : 1; t <= (tp ? tp : (int)config->grid.tensor) && t <= ranks; t++) {
+        for (int d = dp ? dp : 1; d <= (dp ? dp : (int)config->grid.data) && t * d <= ranks; d++) {
+            LayoutChoice candidate = layout_predict(config, threads, t, d);
+            if (choice->tp == 0 || candidate.seconds < choice->seconds) *choice = candidate;
+        }
+    }
+    return 0;
+}
+
+void layout_describe(const LayoutChoice *choice, int ranks, char *text, size_t capacity) {
+    int used = choice->tp * choice->dp;
+    char idle[32] = "";
+    if (used < ranks) snprintf(idle, sizeof idle, " (%d idle)", ranks - used);
+    snprintf(text, capacity,
+             "layout tp %d x dp %d on %d rank%s%s: largest load %.3f of the products, ideal "
+             "speed-up %.2f of %d",
+             choice->tp, choice->dp, ranks, ranks == 1 ? "" : "s", idle, choice->load, 1 / choice->load, used);
+}

@@ -1,0 +1,121 @@
+#include "run/metrics.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_LIMIT = 1 << 30 };
+
+/* The step that a metrics line is about; -1 when it isn't one (cut short by a crash, say). */
+static int64_t line_step(const char *line, size_t length) {
+    json_t *object = json_loadb(line, length, 0, NULL);
+    const json_t *step = json_object_get(object, "step");
+    int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(object);
+    return value;
+}
+
+/* A resumed run owns what comes after its step: later lines are dropped. */
+static int keep_until(const char *path, int64_t step) {
+    char *text;
+    size_t size, kept = 0;
+    int status = files_read(path, FILE_LIMIT, &text, &size);
+    if (status) return status;
+    for (char *line = text; line < text + size;) {
+        char *newline = memchr(line, '\n', size - (size_t)(line - text));
+        if (!newline) break;
+        size_t length = (size_t)(newline - line) + 1;
+        int64_t about = line_step(line, length);
+        if (about >= 0 && about <= step) {
+            memmove(text + kept, line, length);
+            kept += length;
+        }
+        line = newline + 1;
+    }
+    if (kept != size) status = files_write(path, text, kept);
+    free(text);
+    return status;
+}
+
+int metrics_open(Metrics *metrics, const char *run_dir, int64_t step, int64_t every) {
+    *metrics = (Metrics){.every = every, .terminal = isatty(2) || getenv("WEFT_TERMINAL")};
+    char path[FILES_PATH];
+    int status = files_join(path, sizeof path, run_dir, "metrics.jsonl");
+    if (!status && files_exists(path)) status = keep_until(path, step);
+    if (status) return status;
+    metrics->file = fopen(path, "a");
+    if (!metrics->file) return error_set(WEFT_RUNTIME, "%s: can't write: %s", path, strerror(errno));
+    return 0;
+}
+
+/* JSON has no infinity and no NaN. */
+static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+int metrics_write(Metrics *metrics, const StepReport *r) {
+    char loss_hex[64], samples[HASH_TEXT];
+    snprintf(loss_hex, sizeof loss_hex, "%a", r->loss);
+    hash_format(r->samples, samples);
+    double compute = r->seconds - r->communication - r->optimizer;
+    json_t *object = json_pack(
+        "{s:I, s:o, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:s}", "step",
+        (json_int_t)r->step, "loss", number(r->loss), "loss_hex", loss_hex, "bits_per_byte",
+        number(r->loss / M_LN2), "lr", number(r->rate), "grad_norm", number(r->norm), "tokens",
+        (json_int_t)r->tokens, "tokens_per_second", number((double)r->step_tokens / r->seconds),
+        "seconds_compute", number(compute), "seconds_communication", number(r->communication),
+        "seconds_optimizer", number(r->optimizer), "seconds_checkpoint", number(r->checkpoint),
+        "peak_rss_bytes", (json_int_t)r->peak_bytes, "samples", samples);
+    if (object && r->evaluated) {
+        char held_hex[64];
+        snprintf(held_hex, sizeof held_hex, "%a", r->held_out);
+        json_object_set_new(object, "held_out_loss", number(r->held_out));
+        json_object_set_new(object, "held_out_loss_hex", json_string(held_hex));
+        json_object_set_new(object, "held_out_bits_per_byte", number(r->held_out / M_LN2));
+    }
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(object);
+    if (!text) return error_set(WEFT_RUNTIME, "out of memory: metrics of step %lld", (long long)r->step);
+    int failed = fprintf(metrics->file, "%s\n", text) < 0 || fflush(metrics->file);
+    free(text);
+    return failed ? error_set(WEFT_RUNTIME, "metrics.jsonl: can't write: %s", strerror(errno)) : 0;
+}
+
+static void format_span(double seconds, char *text, size_t capacity) {
+    long s = lround(seconds);
+    if (s >= 3600)
+        snprintf(text, capacity, "%ldh%02ldm", s / 3600, s / 60 % 60);
+    else
+        snprintf(text, capacity, "%ldm%02lds", s / 60, s % 60);
+}
+
+void metrics_progress(Metrics *metrics, const StepReport *r) {
+    double *smooth = &metrics->smooth_seconds;
+    double all = r->seconds + r->checkpoint + r->evaluation;
+    *smooth = *smooth > 0 ? 0.95 * *smooth + 0.05 * all : all;
+    bool due = r->step == r->steps || r->evaluated || (metrics->every > 0 && r->step % metrics->every == 0);
+    if (!log_enabled() || (!metrics->terminal && !due)) return;
+    char eta[32], line[512], held[64] = "";
+    format_span(*smooth * (double)(r->steps - r->step), eta, sizeof eta);
+    if (r->evaluated) snprintf(held, sizeof held, "  held out %.4f bpb", r->held_out / M_LN2);
+    snprintf(line, sizeof line,
+             "step %lld/%lld  loss %.4f  %.4f bpb  lr %.2e  norm %.3f  %.0f tok/s  comm %.0f%%  "
+             "ETA %s%s",
+             (long long)r->step, (long long)r->steps, r->loss, r->loss / M_LN2, r->rate, r->norm,
+             (double)r->step_tokens / r->seconds, 100 * r->communication / r->seconds, eta, held);
+    if (metrics->terminal)
+        fprintf(stderr, "\r%s\033[K%s", line, due && (r->evaluated || r->step == r->steps) ? "\n" : "");
+    else
+        log_info("%s", line);
+    fflush(stderr);
+}
+
+void metrics_close(Metrics *metrics) {
+    if (metrics->file) fclose(metrics->file);
+    *metrics = (Metrics){0};
+}

@@ -1,0 +1,203 @@
+#include "run/state.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "build_id.h"
+#include "checkpoint/checkpoint.h"
+#include "run/identity.h"
+#include "run/setup.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The JSON blocks that a CheckpointState borrows. */
+typedef struct {
+    json_t *function, *details, *origin;
+} Blocks;
+
+static void blocks_release(Blocks *blocks) {
+    json_decref(blocks->function);
+    json_decref(blocks->details);
+    json_decref(blocks->origin);
+}
+
+/* What depends on layout, machine or clock. */
+static json_t *origin_block(const Trainer *trainer) {
+    char host[256] = "", stamp[64];
+    gethostname(host, sizeof host - 1);
+    clock_stamp(stamp, sizeof stamp);
+    const Grid *grid = trainer->grid;
+    return json_pack("{s:{s:i, s:i, s:i, s:i}, s:s, s:s, s:s, s:s, s:s}", "layout", "tp", grid->tp, "dp",
+                     grid->dp, "ranks", grid->world_size, "threads", trainer->threads, "recompute",
+                     trainer->config.train.recompute, "reduction", trainer->config.grid.reduction, "host",
+                     host, "written", stamp, "identity", identity_text());
+}
+
+static json_t *implementation_block(void) {
+    return json_pack("{s:s, s:s, s:i, s:s, s:s}", "project", "weft", "revision", WEFT_REVISION,
+                     "numerics_version", NUMERICS_VERSION, "file", "src/run/trainer.c", "symbol",
+                     "trainer_step");
+}
+
+static int make_blocks(Trainer *trainer, Blocks *blocks) {
+    char *text = config_format(&trainer->config);
+    *blocks = (Blocks){config_function(&trainer->config, trainer->data.order.samples),
+                       config_details(&trainer->config), origin_block(trainer)};
+    int failed = !text || !blocks->function || !blocks->details || !blocks->origin;
+    if (!failed) {
+        char digest[HASH_TEXT];
+        hash_format(trainer->data_digest, digest);
+        failed = json_object_set_new(blocks->details, "implementation", implementation_block()) ||
+                 json_object_set_new(blocks->details, "training_data_digest", json_string(digest)) ||
+                 json_object_set_new(blocks->origin, "config", json_string(text));
+    }
+    free(text);
+    return failed ? error_set(WEFT_RUNTIME, "out of memory: manifest") : 0;
+}
+
+static CheckpointState checkpoint_state(const Trainer *trainer, const Blocks *blocks) {
+    const Config *config = &trainer->config;
+    int tensor = (int)config->grid.tensor, data = (int)config->grid.data;
+    return (CheckpointState){
+        .grid_tensor = tensor,
+        .grid_data = data,
+        .step = trainer->step,
+        .tokens = trainer->tokens_seen,
+        .function = blocks->function,
+        .details = blocks->details,
+        .origin = blocks->origin,
+        .tensor_files = axis_layout(tensor, tensor, trainer->grid->tp),
+        .data_files = axis_layout(data, data, trainer->grid->dp),
+    };
+}
+
+int state_fingerprint(Trainer *trainer, Hash128 *fingerprint) {
+    Blocks blocks;
+    int status = comm_agree(trainer->grid, GROUP_GRID, make_blocks(trainer, &blocks));
+    if (!status) {
+        CheckpointState state = checkpoint_state(trainer, &blocks);
+        status = checkpoint_fingerprint(trainer->grid, &trainer->model.set, &state, fingerprint);
+    }
+    blocks_release(&blocks);
+    return status;
+}
+
+int state_save(Trainer *trainer) {
+    Blocks blocks;
+    int status = fault_point(PHASE_SAVE);
+    int made = make_blocks(trainer, &blocks);
+    status = comm_agree(trainer->grid, GROUP_GRID, status ? status : made);
+    if (!status) {
+        CheckpointState state = checkpoint_state(trainer, &blocks);
+        status = checkpoint_save(trainer->grid, &trainer->model.set, &state, trainer->config.run.dir,
+                                 (int)trainer->config.checkpoint.keep);
+    }
+    blocks_release(&blocks);
+    return status;
+}
+
+int state_config(const char *directory, Config *config) {
+    json_t *manifest;
+    int status = checkpoint_manifest(directory, &manifest);
+    if (status) return status;
+    const char *text = json_string_value(json_object_get(json_object_get(manifest, "origin"), "config"));
+    config_defaults(config);
+    status = text ? config_read_text(config, text, directory)
+                  : error_set(WEFT_INPUT, "%s: its manifest holds no config", directory);
+    json_decref(manifest);
+    return status;
+}
+
+/* One rank looks and tells: all must take the same directory. "" when there is none. */
+static int find_together(Trainer *trainer, const char *from, char *found, size_t capacity) {
+    int status = 0;
+    found[0] = '\0';
+    if (group_rank(trainer->grid, GROUP_GRID) == 0) status = checkpoint_find(from, true, found, capacity);
+    status = comm_agree(trainer->grid, GROUP_GRID, status);
+    if (!status) comm_broadcast(trainer->grid, GROUP_GRID, found, capacity, 0);
+    return status;
+}
+
+/* The state is bound to its logical grid: another one sums in another order. */
+static int check_grid(const Config *config, const json_t *manifest, const char *directory) {
+    const json_t *grid = json_object_get(manifest, "grid");
+    int64_t tensor = json_integer_value(json_object_get(grid, "tensor"));
+    int64_t data = json_integer_value(json_object_get(grid, "data"));
+    if (tensor == config->grid.tensor && data == config->grid.data) return 0;
+    return error_set(WEFT_USAGE,
+                     "%s: made on logical grid tensor %lld x data %lld, the config has %lld x %lld: sums "
+                     "would go another way; set grid.tensor and grid.data to the checkpoint's (the number "
+                     "of ranks is free)",
+                     directory, (long long)tensor, (long long)data, (long long)config->grid.tensor,
+                     (long long)config->grid.data);
+}
+
+static int check_function(const Trainer *trainer, const json_t *manifest, const char *directory) {
+    json_t *now = config_function(&trainer->config, trainer->data.order.samples);
+    char *differences = now ? checkpoint_differences(json_object_get(manifest, "function"), now) : NULL;
+    int status = now ? 0 : error_set(WEFT_RUNTIME, "out of memory: manifest");
+    if (differences)
+        status = error_set(WEFT_USAGE, "%s: the config describes another function:\n%s", directory, differences);
+    json_decref(now);
+    free(differences);
+    return status;
+}
+
+/* What only steers the future: printed, and taken from the config. */
+static void tell_changes(const Trainer *trainer, const json_t *manifest, const char *directory) {
+    Config before;
+    if (!state_config(directory, &before)) {
+        char *changes = config_changes(&trainer->config, &before);
+        if (changes) log_info("changed since the checkpoint:\n%s", changes);
+        free(changes);
+    }
+    error_clear();
+    const char *identity = json_string_value(json_object_get(json_object_get(manifest, "origin"), "identity"));
+    if (identity && strcmp(identity, identity_text()))
+        log_info("the checkpoint was computed by (%s), this is (%s): bits may differ from here on", identity,
+                 identity_text());
+}
+
+static int take_manifest(Trainer *trainer, const char *directory) {
+    json_t *manifest;
+    int status = checkpoint_manifest(directory, &manifest);
+    if (status) return status;
+    status = check_grid(&trainer->config, manifest, directory);
+    if (!status) status = check_function(trainer, manifest, directory);
+    if (!status) {
+        trainer->step = json_integer_value(json_object_get(manifest, "step"));
+        trainer->tokens_seen = json_integer_value(json_object_get(manifest, "tokens"));
+        if (group_rank(trainer->grid, GROUP_GRID) == 0) tell_changes(trainer, manifest, directory);
+    }
+    json_decref(manifest);
+    return status;
+}
+
+int state_resume(Trainer *trainer, const char *from) {
+    char directory[FILES_PATH];
+    bool automatic = !strcmp(from, "auto");
+    int status = find_together(trainer, automatic ? trainer->config.run.dir : from, directory, sizeof directory);
+    if (status) return status;
+    if (!directory[0] && automatic) {
+        log_info("%s holds no checkpoint: starting at step 0", trainer->config.run.dir);
+        return 0;
+    }
+    if (!directory[0])
+        return comm_agree(trainer->grid, GROUP_GRID,
+                          error_set(WEFT_INPUT, "--resume %s: there is no checkpoint in it", from));
+    status = fault_point(PHASE_LOAD);
+    if (!status) status = take_manifest(trainer, directory);
+    status = comm_agree(trainer->grid, GROUP_GRID, status);
+    if (!status) status = checkpoint_load(trainer->grid, &trainer->model.set, directory);
+    if (!status) log_info("resuming from %s at step %lld", directory, (long long)trainer->step);
+    return status;
+}
+
+int state_load_values(Trainer *trainer, const char *directory) {
+    int status = comm_agree(trainer->grid, GROUP_GRID, fault_point(PHASE_LOAD));
+    return status ? status : checkpoint_load(trainer->grid, &trainer->model.set, directory);
+}

@@ -1,0 +1,195 @@
+#include "run/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fault.h"
+#include "run/setup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int trainer_spares(const AxisLayout *batch, int data_rank) {
+    Range subtree[TREE_MAX_SUBTREES];
+    int count = tree_subtrees(batch->shards, axis_owned(batch, data_rank), subtree), deepest = 0;
+    for (int i = 0; i < count; i++) {
+        int depth = 0;
+        while ((1 << depth) < range_size(subtree[i])) depth++;
+        if (depth > deepest) deepest = depth;
+    }
+    return deepest;
+}
+
+static int allocate(Trainer *trainer, bool training) {
+    int64_t rows = trainer->config.train.micro_batch * trainer->config.model.context;
+    trainer->tokens = memory_allocate((size_t)rows * sizeof(int32_t), "tokens of a microbatch");
+    trainer->targets = memory_allocate((size_t)rows * sizeof(int32_t), "targets of a microbatch");
+    trainer->samples = memory_allocate((size_t)trainer->config.train.global_batch * sizeof(int64_t),
+                                       "sample ids of a step");
+    if (!trainer->tokens || !trainer->targets || !trainer->samples) return WEFT_RUNTIME;
+    if (!training) return 0;
+    trainer->spares = trainer_spares(&trainer->batch, trainer->grid->data_rank);
+    for (int i = 0; i < trainer->spares; i++) {
+        trainer->spare[i] = memory_allocate(params_bytes(&trainer->model.set, 1), "spare gradients");
+        if (!trainer->spare[i]) return WEFT_RUNTIME;
+    }
+    return gradient_norm_init(&trainer->norm, &trainer->model.set);
+}
+
+static int open_exchange(Trainer *trainer) {
+    ExchangeSpec spec = {.group = GROUP_DATA, .axis = &trainer->batch, .rows = 1,
+                         .cols = trainer->model.set.elements,
+                         .reduction = trainer->model.config.reduction,
+                         .transport = trainer->model.config.transport, .threads = trainer->threads};
+    return exchange_open(&trainer->exchange, trainer->grid, &spec);
+}
+
+int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training) {
+    *trainer = (Trainer){.config = *config, .grid = grid, .threads = threads,
+                         .adamw = setup_adamw(config), .schedule = setup_schedule(config)};
+    ModelConfig model = setup_model(config, config->train.micro_batch, threads);
+    trainer->batch = axis_layout(config->grid.data, (int)config->grid.data, grid->dp);
+    int status = fault_point(PHASE_DATA);
+    DatasetSpec spec = setup_dataset(config);
+    if (!status) status = dataset_open(&trainer->data, &spec);
+    if (!status && training && group_rank(grid, GROUP_GRID) == 0)
+        status = source_digest(trainer->data.train, &trainer->data_digest);
+    if (!status) status = model_declare(&trainer->model, &model, grid->tensor_rank, grid->tp);
+    if (!status) status = allocate(trainer, training);
+    status = comm_agree(grid, GROUP_GRID, status);
+    if (!status) status = model_allocate(&trainer->model, grid, training);
+    if (!status && training) status = open_exchange(trainer);
+    if (!status)
+        status = comm_agree(grid, GROUP_GRID, params_initialize(&trainer->model.set, model.seed));
+    trainer->gradient = trainer->model.set.arena[PARAM_GRADIENT];
+    return status;
+}
+
+void trainer_close(Trainer *trainer) {
+    exchange_close(trainer->exchange);
+    trainer->model.set.arena[PARAM_GRADIENT] = trainer->gradient;
+    model_release(&trainer->model);
+    dataset_close(&trainer->data);
+    gradient_norm_release(&trainer->norm);
+    for (int i = 0; i < trainer->spares; i++) free(trainer->spare[i]);
+    free(trainer->tokens);
+    free(trainer->targets);
+    free(trainer->samples);
+    *trainer = (Trainer){0};
+}
+
+/* One batch shard: its microbatches one after another, into the gradient `into` (overwritten). */
+static int accumulate_leaf(Trainer *trainer, int shard, real *into, double *loss) {
+    const Config *config = &trainer->config;
+    int64_t microbatches = config->train.global_batch / config->train.micro_batch / config->grid.data;
+    double targets = (double)(config->train.global_batch * config->model.context);
+    memset(into, 0, params_bytes(&trainer->model.set, 1));
+    trainer->model.set.arena[PARAM_GRADIENT] = into;
+    *loss = 0;
+    for (int64_t m = shard * microbatches; m < (shard + 1) * microbatches; m++) {
+        int status = dataset_train_batch(&trainer->data, trainer->step, config->train.global_batch, m,
+                                         trainer->tokens, trainer->targets, NULL);
+        Pass pass = {trainer->step, m, true};
+        double part = 0;
+        if (!status)
+            status = model_train(&trainer->model, &pass, trainer->tokens, trainer->targets, 1 / targets,
+                                 &part);
+        if (status) return status;
+        *loss += part;
+    }
+    return 0;
+}
+
+/* Node [begin, end) of the tree over batch shards, into `into`; right children go to the spares from `level` on. */
+static int accumulate(Trainer *trainer, int begin, int end, real *into, int level, double *loss) {
+    if (end - begin == 1) return accumulate_leaf(trainer, begin, into, loss);
+    int middle = tree_split(begin, end);
+    double right = 0;
+    int status = accumulate(trainer, begin, middle, into, level + 1, loss);
+    if (!status) status = accumulate(trainer, middle, end, trainer->spare[level], level + 1, &right);
+    if (status) return status;
+    tree_add(into, trainer->spare[level], trainer->model.set.elements, trainer->threads);
+    *loss += right;
+    return 0;
+}
+
+/* The gradient and loss of the global batch, on all ranks. */
+static int global_gradient(Trainer *trainer, double *loss) {
+    ParamSet *set = &trainer->model.set;
+    double partial[TREE_MAX_SUBTREES];
+    Partials part = exchange_begin(trainer->exchange, tensor_view(trainer->gradient, 1, set->elements));
+    int status = 0;
+    for (int i = 0; i < part.count && !status; i++)
+        status = accumulate(trainer, (int)part.subtree[i].begin, (int)part.subtree[i].end,
+                            part.sum[i].data, 0, &partial[i]);
+    if (!status) status = exchange_sum(trainer->exchange);
+    if (!status) status = exchange_sum_doubles(trainer->exchange, partial, 1, loss);
+    set->arena[PARAM_GRADIENT] = trainer->gradient;
+    *loss /= (double)(trainer->config.train.global_batch * trainer->config.model.context);
+    return status;
+}
+
+static void report_samples(Trainer *trainer, StepReport *report) {
+    int64_t count = trainer->config.train.global_batch;
+    for (int64_t i = 0; i < count; i++)
+        trainer->samples[i] = order_sample(&trainer->data.order, trainer->step, count, i);
+    report->samples = hash_bytes(trainer->samples, (size_t)count * sizeof *trainer->samples);
+}
+
+int trainer_step(Trainer *trainer, StepReport *report) {
+    double start = clock_seconds(), communication = trainer->grid->counters.seconds;
+    report_samples(trainer, report);
+    int status = global_gradient(trainer, &report->loss);
+    if (status) return status;
+    double before = clock_seconds();
+    report->norm = gradient_norm(&trainer->norm, &trainer->model.set, trainer->grid, trainer->threads);
+    report->rate = schedule_rate(&trainer->schedule, trainer->step);
+    status = fault_point(PHASE_OPTIMIZER);
+    if (status) return status;
+    adamw_update(&trainer->adamw, &trainer->model.set, trainer->step + 1, report->rate,
+                 gradient_clip_scale(report->norm, trainer->config.optim.clip), trainer->threads);
+    trainer->step++;
+    report->step_tokens = trainer->config.train.global_batch * trainer->config.model.context;
+    trainer->tokens_seen += report->step_tokens;
+    report->step = trainer->step;
+    report->steps = trainer->config.train.steps;
+    report->tokens = trainer->tokens_seen;
+    report->optimizer = clock_seconds() - before;
+    report->seconds = clock_seconds() - start;
+    report->communication = trainer->grid->counters.seconds - communication;
+    return 0;
+}
+
+/* Evaluation microbatches are dealt out to data-parallel ranks; each one's loss and count stand in a table of their own, so that
+ * the sum's order is the microbatches'. */
+static int evaluate_all(Trainer *trainer, int64_t batches, double *loss, double *count) {
+    const Grid *grid = trainer->grid;
+    int64_t rows = trainer->model.space.rows, sequences = trainer->config.eval.sequences;
+    for (int64_t m = grid->data_rank; m < batches; m += grid->dp) {
+        int status = dataset_eval_batch(&trainer->data, sequences, m, trainer->tokens, trainer->targets);
+        if (!status)
+            status = model_evaluate(&trainer->model, trainer->tokens, trainer->targets, &loss[m]);
+        if (status) return status;
+        for (int64_t t = 0; t < rows; t++) count[m] += trainer->targets[t] >= 0;
+    }
+    return 0;
+}
+
+int trainer_evaluate(Trainer *trainer, double *mean) {
+    int64_t batches = dataset_eval_batches(&trainer->data, trainer->config.eval.sequences);
+    double *loss = memory_allocate((size_t)(2 * batches) * sizeof(double), "held-out losses");
+    int status = comm_agree(trainer->grid, GROUP_GRID, loss ? 0 : WEFT_RUNTIME);
+    if (!status)
+        status = comm_agree(trainer->grid, GROUP_GRID,
+                            evaluate_all(trainer, batches, loss, loss ? loss + batches : NULL));
+    if (!status) {
+        comm_assemble(trainer->grid, GROUP_DATA, loss, 2 * batches);
+        double total = 0, count = 0;
+        for (int64_t m = 0; m < batches; m++) {
+            total += loss[m];
+            count += loss[batches + m];
+        }
+        *mean = total / count;
+    }
+    free(loss);
+    return status;
+}

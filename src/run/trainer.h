@@ -1,0 +1,51 @@
+/* One training step, and all that it needs: model, data, optimizer, and how batch shards meet.
+ *
+ * The global batch is grid.data batch shards of equally many microbatches. Within a batch shard gradients accumulate microbatch
+ * after microbatch; across batch shards they go up the tree: first those of this rank (with a spare gradient per level), then,
+ * through the exchange, those of all data-parallel ranks. */
+#ifndef WEFT_RUN_TRAINER_H
+#define WEFT_RUN_TRAINER_H
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "nn/model.h"
+#include "optim/adamw.h"
+#include "optim/schedule.h"
+#include "run/metrics.h"
+
+typedef struct {
+    Config config;
+    Grid *grid;
+    int threads;
+    Model model;
+    Dataset data;
+    AxisLayout batch;              /* batch shards over the data-parallel ranks */
+    Exchange *exchange;            /* of gradients, over GROUP_DATA */
+    real *gradient;                /* the sum over the global batch */
+    real *spare[SHARD_TREE_DEPTH]; /* gradients of right children, by level of the tree */
+    int spares;
+    AdamW adamw;
+    Schedule schedule;
+    GradientNorm norm;
+    Hash128 data_digest;           /* of the training file; on the grid's first rank alone */
+    int64_t step, tokens_seen;     /* steps done; target tokens seen */
+    int32_t *tokens, *targets;     /* [T] */
+    int64_t *samples;              /* [global_batch] sample ids of a step */
+} Trainer;
+
+/* Everything that training (or, with training false, evaluation) needs at this layout. The grid is open. Initial values are
+ * set. Collective over GROUP_GRID; agreed errors. */
+int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training);
+void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
+
+/* One step; fills what the report says of it. Collective over GROUP_GRID. 0 or a negative code (not agreed: some ranks may
+ * wait in a collective). */
+int trainer_step(Trainer *trainer, StepReport *report);
+
+/* Mean held-out loss per token. Collective over GROUP_GRID. 0 or a negative code, agreed. */
+int trainer_evaluate(Trainer *trainer, double *loss);
+
+/* Spare gradients that a rank needs to walk its batch shards: the deepest of its subtrees. */
+int trainer_spares(const AxisLayout *batch, int data_rank);
+
+#endif

@@ -1,0 +1,159 @@
+#include "support/checkpoint_model.h"
+
+#include "base/error.h"
+
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int rank;
+    int64_t rows, cols;
+    Split split;
+    int64_t unit_size;
+} tensors[] = {
+    {"model.embed_tokens.weight", 2, 23, 8, SPLIT_ROWS, 1},
+    {"model.layers.0.self_attn.q_proj.weight", 2, 12, 8, SPLIT_ROWS, 4},
+    {MODEL_GATE, 2, 11, 8, SPLIT_ROWS, 1},
+    {MODEL_UP, 2, 11, 8, SPLIT_ROWS, 1},
+    {"model.layers.0.mlp.down_proj.weight", 2, 8, 11, SPLIT_COLS, 1},
+    {"model.layers.0.mlp.gate_proj.bias", 1, 1, 11, SPLIT_COLS, 1},
+    {"model.layers.0.mlp.down_proj.bias", 1, 1, 8, SPLIT_NONE, 1},
+    {"model.norm.weight", 1, 1, 8, SPLIT_NONE, 1},
+    {"model.table.weight", 2, 5, 3, SPLIT_NONE, 1},
+};
+enum { TENSORS = sizeof tensors / sizeof *tensors };
+
+static const ParamRole roles[] = {PARAM_VALUE, PARAM_MOMENT1, PARAM_MOMENT2};
+
+static void declare(ParamSet *set, int i, int grid_tensor) {
+    int index;
+    int64_t size = tensors[i].split == SPLIT_ROWS ? tensors[i].rows : tensors[i].cols;
+    AxisLayout axis = axis_layout(size / tensors[i].unit_size, grid_tensor, set->tensor_ranks);
+    ParamSpec spec = {.name = tensors[i].name,
+                      .rank = tensors[i].rank,
+                      .rows = tensors[i].rows,
+                      .cols = tensors[i].cols,
+                      .split = tensors[i].split,
+                      .axis = tensors[i].split == SPLIT_NONE ? NULL : &axis,
+                      .unit_size = tensors[i].unit_size};
+    ck_assert_int_eq(params_declare(set, &spec, &index), 0);
+    ck_assert_int_eq(index, i);
+}
+
+void model_open(Model *model, const Grid *grid, int grid_tensor, int grid_data) {
+    *model = (Model){0};
+    params_init(&model->set, grid->tensor_rank, grid->tp);
+    for (int i = 0; i < TENSORS; i++) declare(&model->set, i, grid_tensor);
+    ck_assert_int_eq(params_allocate(&model->set, true), 0);
+    model->function = json_pack("{s:s, s:{s:s, s:i, s:f}, s:b}", "kind", "decoder", "ffn",
+                                "activation", "silu", "d_ff", 11, "hidden_dropout", 0.1, "tied", 0);
+    model->details = json_pack("{s:{s:f}}", "optimizer", "lr", 1e-3);
+    model->origin = json_pack("{s:i, s:i}", "tp", grid->tp, "dp", grid->dp);
+    model->state =
+        (CheckpointState){.grid_tensor = grid_tensor,
+                          .grid_data = grid_data,
+                          .step = 12,
+                          .tokens = 4711,
+                          .function = model->function,
+                          .details = model->details,
+                          .origin = model->origin,
+                          .tensor_files = axis_layout(grid_tensor, grid_tensor, grid->tp),
+                          .data_files = axis_layout(grid_data, grid_data, grid->dp)};
+}
+
+void model_close(Model *model) {
+    params_release(&model->set);
+    json_decref(model->function);
+    json_decref(model->details);
+    json_decref(model->origin);
+}
+
+real model_pattern(int tensor, ParamRole role, int64_t index) {
+    int64_t number = (int64_t)role * 100000 + (int64_t)tensor * 1000 + index + 1;
+    if (!strcmp(tensors[tensor].name, MODEL_GATE)) number = (int64_t)role * 100000 + index + 1;
+    if (!strcmp(tensors[tensor].name, MODEL_UP)) number = -((int64_t)role * 100000 + index + 1);
+    return (real)number;
+}
+
+/* Calls for every element on this rank, with what the pattern says. */
+static void for_all(const Model *model, void (*visit)(real *element, real expected, int64_t *count),
+                    int64_t *count) {
+    for (int i = 0; i < model->set.count; i++) {
+        const Param *param = &model->set.param[i];
+        for (int r = 0; r < 3; r++) {
+            for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+                Tensor shard = param_shard(&model->set, param, roles[r], s);
+                for (int64_t cell = 0; cell < shard.rows * shard.cols; cell++) {
+                    int64_t row = param_first_row(param, s) + cell / shard.cols;
+                    int64_t col = param_first_col(param, s) + cell % shard.cols;
+                    visit(tensor_row(shard, cell / shard.cols) + cell % shard.cols,
+                          model_pattern(i, roles[r], row * param->cols + col), count);
+                }
+            }
+        }
+    }
+}
+
+static void fill_one(real *element, real expected, int64_t *count) {
+    *element = expected;
+    (*count)++;
+}
+
+static void compare_one(real *element, real expected, int64_t *count) {
+    *count += *element != expected;
+}
+
+void model_fill(Model *model) {
+    int64_t filled = 0;
+    for_all(model, fill_one, &filled);
+}
+
+int64_t model_mismatches(const Model *model) {
+    int64_t mismatches = 0;
+    for_all(model, compare_one, &mismatches);
+    return mismatches;
+}
+
+void scratch_make(char path[SCRATCH_PATH]) {
+    snprintf(path, SCRATCH_PATH, "/tmp/weft-checkpoint-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(path));
+}
+
+void run_begin(Run *run) {
+    grid_serial(&run->grid);
+    scratch_make(run->run_dir);
+    model_open(&run->model, &run->grid, 8, 3);
+    model_fill(&run->model);
+}
+
+void run_end(Run *run) {
+    model_close(&run->model);
+    ck_assert_int_eq(files_remove_tree(run->run_dir), 0);
+}
+
+void run_save(Run *run, int64_t step, int keep) {
+    Model *model = &run->model;
+    model->state.step = step;
+    int status = checkpoint_save(&run->grid, &model->set, &model->state, run->run_dir, keep);
+    ck_assert_msg(status == 0, "%s", error_message());
+}
+
+void run_path(const Run *run, int64_t step, const char *file, char path[FILES_PATH]) {
+    snprintf(path, FILES_PATH, "%s/step-%08" PRId64 "%s%s", run->run_dir, step, file[0] ? "/" : "",
+             file);
+}
+
+bool files_are_equal(const char *a, const char *b) {
+    char *left = NULL, *right = NULL;
+    size_t left_size = 0, right_size = 0;
+    bool equal = files_read(a, SIZE_MAX / 4, &left, &left_size) == 0 &&
+                 files_read(b, SIZE_MAX / 4, &right, &right_size) == 0 && left_size == right_size &&
+                 !memcmp(left, right, left_size);
+    free(left);
+    free(right);
+    return equal;
+}

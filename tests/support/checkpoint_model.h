@@ -1,0 +1,49 @@
+/* A small parameter set for checkpoint tests: rows, columns and vectors that are split unevenly,
+ * replicated tensors, whole groups as units. Every element of values and moments is a function of
+ * its place in the whole tensor that no other element shares; gate holds +i and up -i, so that the
+ * two can't pass for each other. */
+#ifndef WEFT_TESTS_CHECKPOINT_MODEL_H
+#define WEFT_TESTS_CHECKPOINT_MODEL_H
+
+#include "base/files.h"
+#include "checkpoint/checkpoint.h"
+
+#define MODEL_GATE "model.layers.0.mlp.gate_proj.weight"
+#define MODEL_UP   "model.layers.0.mlp.up_proj.weight"
+
+typedef struct {
+    ParamSet set;
+    CheckpointState state; /* step 12, with a function, a details and an origin block */
+    json_t *function, *details, *origin;
+} Model;
+
+/* Allocated, all zero. What the rank `grid` says holds of a model on a logical grid. */
+void model_open(Model *model, const Grid *grid, int grid_tensor, int grid_data);
+void model_close(Model *model);
+
+void model_fill(Model *model);                /* the pattern */
+int64_t model_mismatches(const Model *model); /* elements on this rank that aren't the pattern */
+real model_pattern(int tensor, ParamRole role,
+                   int64_t index); /* index: row-major in the whole tensor */
+
+/* A new empty directory for one test. */
+#define SCRATCH_PATH 64
+void scratch_make(char path[SCRATCH_PATH]);
+
+/* A run in one process without MPI: a run directory and a filled model on a grid of 8 x 3. */
+typedef struct {
+    Grid grid;
+    Model model;
+    char run_dir[SCRATCH_PATH];
+} Run;
+void run_begin(Run *run);
+void run_end(Run *run);
+void run_save(Run *run, int64_t step, int keep); /* must succeed */
+
+/* A step's directory (file "") or a file in it. */
+void run_path(const Run *run, int64_t step, const char *file, char path[FILES_PATH]);
+
+/* Whether two files have the same bytes; false when one can't be read. */
+bool files_are_equal(const char *a, const char *b);
+
+#endif
