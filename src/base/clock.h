@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-double clock_seconds(void);                       /* monotonic */
-void clock_stamp(char *text, size_t capacity);    /* UTC, "2024-05-01T12:00:00Z" */
+double clock_seconds(void);                    /* monotonic */
+void clock_stamp(char *text, size_t capacity); /* UTC, "2024-05-01T12:00:00Z" */
 void clock_sleep(double seconds);
 
 #endif

@@ -7,19 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const phase_names[PHASE_COUNT] = {"startup",  "data",      "forward", "backward",
+const char *const phase_names[PHASE_COUNT] = {"startup",   "data", "forward", "backward",
                                               "optimizer", "save", "load"};
 
 #ifdef WEFT_FAULTS
 
-static const char *const kinds[] = {"fail", "delay", "rank-mask", "nudge", "blas-threads", NULL};
+static const char *const kinds[] = {"fail",         "delay",        "rank-mask", "nudge",
+                                    "blas-threads", "lose-moments", NULL};
 
 enum { FAULTS_MAX = 8 };
+static const double DELAY = 0.5; /* seconds: far longer than ranks spin before they yield */
 
 static struct {
     char kind[32];
     int rank, phase; /* -1: any */
     int64_t step;
+    bool done; /* a delay has happened */
 } fault[FAULTS_MAX];
 static int faults, own_rank;
 static int64_t present_step = -1;
@@ -38,22 +41,27 @@ static int parse_part(const char *part) {
                 fault[faults].phase = p;
                 return 0;
             }
-    return error_set(WEFT_USAGE, "--inject: \"%s\": rank=R, step=N or phase=startup|data|forward|"
-                                 "backward|optimizer|save|load expected", part);
+    return error_set(WEFT_USAGE,
+                     "--inject: \"%s\": rank=R, step=N or phase=startup|data|forward|"
+                     "backward|optimizer|save|load expected",
+                     part);
 }
 
 int fault_parse(const char *text) {
     char copy[256];
     if (faults == FAULTS_MAX || strlen(text) >= sizeof copy)
-        return error_set(WEFT_USAGE, "--inject %s: too long or more than %d of them", text, FAULTS_MAX);
+        return error_set(WEFT_USAGE, "--inject %s: too long or more than %d of them", text,
+                         FAULTS_MAX);
     memcpy(copy, text, strlen(text) + 1);
     char *rest = strchr(copy, '@');
     if (rest) *rest++ = '\0';
     int known = 0;
     for (int k = 0; kinds[k]; k++) known |= !strcmp(copy, kinds[k]);
     if (!known)
-        return error_set(WEFT_USAGE, "--inject: kind \"%s\": one of fail, delay, rank-mask, nudge, "
-                                     "blas-threads expected", copy);
+        return error_set(WEFT_USAGE,
+                         "--inject: kind \"%s\": one of fail, delay, rank-mask, nudge, "
+                         "blas-threads, lose-moments expected",
+                         copy);
     snprintf(fault[faults].kind, sizeof fault[faults].kind, "%s", copy);
     fault[faults].rank = fault[faults].phase = -1;
     fault[faults].step = -1;
@@ -85,7 +93,10 @@ bool fault_on(const char *kind) {
 int fault_point(Phase phase) {
     for (int i = 0; i < faults; i++) {
         if (fault[i].phase >= 0 && fault[i].phase != (int)phase) continue;
-        if (applies(i, "delay")) clock_sleep(2.0);
+        if (applies(i, "delay") && !fault[i].done) {
+            fault[i].done = true;
+            clock_sleep(DELAY);
+        }
         if (applies(i, "fail"))
             return error_set(WEFT_RUNTIME, "injected failure in phase %s, step %lld",
                              phase_names[phase], (long long)present_step);

@@ -1,5 +1,6 @@
-/* Faults for tests: compiled in by -DWEFT_FAULTS alone, chosen at run time by --inject kind@rank=R,step=N,phase=P (each part
- * after the kind is optional: any rank, any step, any phase). Without WEFT_FAULTS nothing of this costs or does anything. */
+/* Faults for tests: compiled in by -DWEFT_FAULTS alone, chosen at run time by --inject
+ * kind@rank=R,step=N,phase=P (each part after the kind is optional: any rank, any step, any phase).
+ * Without WEFT_FAULTS nothing of this costs or does anything. */
 #ifndef WEFT_BASE_FAULT_H
 #define WEFT_BASE_FAULT_H
 
@@ -27,10 +28,12 @@ int fault_parse(const char *text);
 void fault_set_rank(int rank);
 void fault_set_step(int64_t step);
 
-/* Kinds "fail" (returns an error) and "delay" (sleeps two seconds) at this phase of the present step. */
+/* Kinds "fail" (returns an error) and "delay" (sleeps half a second, once) at this phase of the
+ * present step. */
 int fault_point(Phase phase);
 
-/* Whether a fault of this kind is switched on for this rank and the present step, e.g. "rank-mask". */
+/* Whether a fault of this kind is switched on for this rank and the present step, e.g. "rank-mask".
+ */
 bool fault_on(const char *kind);
 
 #else

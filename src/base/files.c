@@ -138,7 +138,8 @@ int files_read(const char *path, size_t limit, char **bytes, size_t *size) {
     *size = fread(*bytes, 1, (size_t)length, file);
     (*bytes)[*size] = '\0';
     if (*size != (size_t)length) {
-        status = error_set(WEFT_INPUT, "%s: read %zu of %lld bytes", path, *size, (long long)length);
+        status =
+            error_set(WEFT_INPUT, "%s: read %zu of %lld bytes", path, *size, (long long)length);
         free(*bytes);
         *bytes = NULL;
     }

@@ -15,9 +15,9 @@ bool files_exists(const char *path);
 bool files_is_directory(const char *path);
 int64_t files_size(const char *path); /* -1 when it can't be told */
 
-int files_make_directories(const char *path);  /* like mkdir -p */
-int files_remove_tree(const char *path);       /* like rm -r; a missing path is no error */
-int files_sync(const char *path);              /* fsync of a file or directory */
+int files_make_directories(const char *path); /* like mkdir -p */
+int files_remove_tree(const char *path);      /* like rm -r; a missing path is no error */
+int files_sync(const char *path);             /* fsync of a file or directory */
 
 /* Writes `size` bytes to path by way of a file beside it, fsync, rename, fsync of the directory. */
 int files_write(const char *path, const void *bytes, size_t size);

@@ -40,6 +40,12 @@ void log_error(const char *format, ...) {
     va_end(arguments);
 }
 
+void log_progress(const char *text, bool keep) {
+    if (!heard) return;
+    fprintf(stderr, "\r%s\033[K%s", text, keep ? "\n" : "");
+    fflush(stderr);
+}
+
 void log_print(const char *format, ...) {
     if (!heard) return;
     va_list arguments;

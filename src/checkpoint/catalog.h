@@ -41,9 +41,10 @@ typedef struct {
     int64_t entries;
     CatalogTensor *tensor;
     CatalogEntry *entry;
-    int64_t *by_tensor; /* the entries' indices by role, tensor, row, column */
-    int64_t *first;     /* role r's pieces of tensor i: by_tensor[first[k] .. first[k + 1]), k = r *
-                           tensors + i */
+    Hash128 view_digest; /* XXH3-128 of the view's file; set by its writer */
+    int64_t *by_tensor;  /* the entries' indices by role, tensor, row, column */
+    int64_t *first; /* role r's pieces of tensor i: by_tensor[first[k] .. first[k + 1]), k = r *
+                       tensors + i */
 } Catalog;
 
 /* The pieces of the set's tensors on a logical grid; moments when the set has them. Digests are

@@ -10,7 +10,7 @@
 
 /* Fields that are told in another form, or tell nothing. */
 static const char *const not_blocks[] = {"format",  "version", "step",        "tokens", "grid",
-                                         "tensors", "shards",  "fingerprint", "digest"};
+                                         "tensors", "shards",  "fingerprint", "view",   "digest"};
 
 static bool is_block(const char *key) {
     for (size_t i = 0; i < sizeof not_blocks / sizeof *not_blocks; i++)

@@ -94,15 +94,16 @@ int manifest_seal(json_t *manifest) {
 
 json_t *manifest_assemble(const Catalog *catalog, const CheckpointState *state,
                           Hash128 fingerprint) {
-    char text[HASH_TEXT];
+    char text[HASH_TEXT], view[HASH_TEXT];
     hash_format(fingerprint, text);
+    hash_format(catalog->view_digest, view);
     json_t *origin = state->origin ? json_deep_copy(state->origin) : json_object();
-    json_t *manifest =
-        json_pack("{s:s, s:i, s:I, s:I, s:{s:i, s:i}, s:O, s:o, s:o, s:s, s:o}", "format", FORMAT,
-                  "version", VERSION, "step", (json_int_t)state->step, "tokens",
-                  (json_int_t)state->tokens, "grid", "tensor", catalog->grid_tensor, "data",
-                  catalog->grid_data, "function", state->function, "tensors", tensors_json(catalog),
-                  "shards", shards_json(catalog), "fingerprint", text, "origin", origin);
+    json_t *manifest = json_pack(
+        "{s:s, s:i, s:I, s:I, s:{s:i, s:i}, s:O, s:o, s:o, s:{s:s}, s:s, s:o}", "format", FORMAT,
+        "version", VERSION, "step", (json_int_t)state->step, "tokens", (json_int_t)state->tokens,
+        "grid", "tensor", catalog->grid_tensor, "data", catalog->grid_data, "function",
+        state->function, "tensors", tensors_json(catalog), "shards", shards_json(catalog), "view",
+        "digest", view, "fingerprint", text, "origin", origin);
     if (!manifest) {
         error_set(WEFT_RUNTIME, "out of memory: manifest");
         return NULL;
@@ -197,11 +198,11 @@ static int check_seal(const json_t *object) {
 
 static int read_tensor(Catalog *catalog, int i, const json_t *item) {
     CatalogTensor *tensor = &catalog->tensor[i];
-    const json_t *name = field(item, "name", JSON_STRING),
-                 *shape = field(item, "shape", JSON_ARRAY);
-    const json_t *dtype = field(item, "dtype", JSON_STRING);
+    const json_t *name, *shape, *dtype;
     int64_t cells;
-    if (!name || !shape || !dtype) return WEFT_INPUT;
+    if (!(name = field(item, "name", JSON_STRING)) || !(shape = field(item, "shape", JSON_ARRAY)) ||
+        !(dtype = field(item, "dtype", JSON_STRING)))
+        return WEFT_INPUT;
     size_t length = json_string_length(name);
     const char *text = json_string_value(name);
     if (length == 0 || length >= PARAM_NAME || strlen(text) != length || strchr(text, '/') ||
@@ -235,10 +236,11 @@ static int role_find(const char *name) {
 static int read_shard(Catalog *catalog, int64_t i, const json_t *item) {
     CatalogEntry *entry = &catalog->entry[i];
     char expected[CATALOG_DATASET];
-    const json_t *file = field(item, "file", JSON_STRING), *role = field(item, "role", JSON_STRING);
-    const json_t *dataset = field(item, "dataset", JSON_STRING);
-    const json_t *tensor = field(item, "tensor", JSON_STRING);
-    if (!file || !role || !dataset || !tensor) return WEFT_INPUT;
+    const json_t *file, *role, *dataset, *tensor;
+    if (!(file = field(item, "file", JSON_STRING)) || !(role = field(item, "role", JSON_STRING)) ||
+        !(dataset = field(item, "dataset", JSON_STRING)) ||
+        !(tensor = field(item, "tensor", JSON_STRING)))
+        return WEFT_INPUT;
     if (!catalog_file_parse(json_string_value(file), &entry->t, &entry->d))
         return error_set(WEFT_INPUT, "%.100s is no name of a shard file", json_string_value(file));
     entry->role = role_find(json_string_value(role));
@@ -261,14 +263,18 @@ static int read_shard(Catalog *catalog, int64_t i, const json_t *item) {
 }
 
 static int read_catalog(Catalog *catalog, const json_t *manifest) {
-    const json_t *grid = field(manifest, "grid", JSON_OBJECT);
-    const json_t *tensors = field(manifest, "tensors", JSON_ARRAY);
-    const json_t *shards = field(manifest, "shards", JSON_ARRAY);
-    if (!grid || !tensors || !shards) return WEFT_INPUT;
+    const json_t *grid, *tensors, *shards, *view;
+    if (!(grid = field(manifest, "grid", JSON_OBJECT)) ||
+        !(tensors = field(manifest, "tensors", JSON_ARRAY)) ||
+        !(shards = field(manifest, "shards", JSON_ARRAY)) ||
+        !(view = field(manifest, "view", JSON_OBJECT)))
+        return WEFT_INPUT;
     catalog->roles = 1;
     if (small_integer(grid, "tensor", 1, SHARD_MAX, &catalog->grid_tensor) ||
         small_integer(grid, "data", 1, SHARD_MAX, &catalog->grid_data))
         return error_prefix(WEFT_INPUT, "grid: ");
+    if (hash_field(view, "digest", &catalog->view_digest))
+        return error_prefix(WEFT_INPUT, "view: ");
     int status =
         catalog_allocate(catalog, (int)json_array_size(tensors), (int64_t)json_array_size(shards));
     for (int i = 0; !status && i < catalog->tensors; i++)

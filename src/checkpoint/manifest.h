@@ -5,6 +5,7 @@
  *   ...       the caller's other blocks
  *   tensors   [{name, shape, axis (-1: replicated), shards, dtype}] in the order of declaration
  *   shards    [{file, dataset, role, tensor, offset, count, digest}] in the order of the catalog
+ *   view      {digest} of the bytes of checkpoint.h5
  *   fingerprint
  *   digest    XXH3-128 of all of that (compact, sorted keys), so that damage here is seen as it is
  * in the arrays origin    layout, machine, clock, and a digest of its own: the one block that may

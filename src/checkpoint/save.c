@@ -59,10 +59,11 @@ static int publish(Stage *stage, const CheckpointState *state, const char *run_d
         fingerprint_identity(catalog, state->function, state->step, state->tokens, &fingerprint);
     if (status) return status;
     fingerprint = hash_add(fingerprint, stage->elements);
+    status = view_write(catalog, aside);
+    if (status) return status;
     json_t *manifest = manifest_assemble(catalog, state, fingerprint);
     if (!manifest) return WEFT_RUNTIME;
-    status = view_write(catalog, aside);
-    if (!status) status = manifest_write(manifest, aside);
+    status = manifest_write(manifest, aside);
     if (!status) status = publish_finish(run_dir, state->step, aside);
     if (!status) publish_prune(run_dir, state->step, keep);
     json_decref(manifest);

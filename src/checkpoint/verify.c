@@ -106,7 +106,7 @@ static void check_shard_file(Verify *verify, int t, int d) {
 static void check_view(Verify *verify) {
     const Catalog *catalog = &verify->catalog;
     Hdf5File file;
-    if (view_open(&file, verify->directory)) {
+    if (view_open(&file, catalog, verify->directory)) {
         note(verify);
         return;
     }

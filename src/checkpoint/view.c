@@ -83,7 +83,19 @@ static int write_dataset(const Hdf5File *file, const Catalog *catalog, int role,
     return status;
 }
 
-int view_write(const Catalog *catalog, const char *directory) {
+static const size_t largest_view = (size_t)1 << 30; /* no arrays: a few hundred bytes a piece */
+
+static int hash_file(const char *path, Hash128 *digest) {
+    char *bytes;
+    size_t size;
+    int status = files_read(path, largest_view, &bytes, &size);
+    if (status) return status;
+    *digest = hash_bytes(bytes, size);
+    free(bytes);
+    return 0;
+}
+
+int view_write(Catalog *catalog, const char *directory) {
     Hdf5File file;
     int status = hdf5_create(&file, directory, VIEW_FILE);
     for (int role = 0; !status && role < catalog->roles; role++) {
@@ -93,10 +105,17 @@ int view_write(const Catalog *catalog, const char *directory) {
     }
     if (!status) status = hdf5_finish(&file);
     hdf5_close(&file);
-    return status;
+    return status ? status : hash_file(file.path, &catalog->view_digest);
 }
 
-int view_open(Hdf5File *file, const char *directory) {
+int view_open(Hdf5File *file, const Catalog *catalog, const char *directory) {
+    char path[FILES_PATH];
+    Hash128 digest;
+    int status = files_join(path, sizeof path, directory, VIEW_FILE);
+    if (!status) status = hash_file(path, &digest);
+    if (status) return status;
+    if (!hash_equal(digest, catalog->view_digest))
+        return error_set(WEFT_INPUT, "%s: damaged: the manifest has another digest of it", path);
     return hdf5_open(file, directory, VIEW_FILE);
 }
 

@@ -10,9 +10,12 @@
 
 #define VIEW_FILE "checkpoint.h5"
 
-int view_write(const Catalog *catalog, const char *directory);
+/* Writes the file and sets catalog->view_digest. 0 or WEFT_RUNTIME. */
+int view_write(Catalog *catalog, const char *directory);
 
-int view_open(Hdf5File *file, const char *directory);
+/* Opens it once its bytes have the catalog's digest: HDF5 1.10.8 crashes on damaged lists of
+ * sources. */
+int view_open(Hdf5File *file, const Catalog *catalog, const char *directory);
 
 /* The names in the view are the catalog's, none missing and none extra. 0 or WEFT_INPUT. */
 int view_check_names(const Hdf5File *file, const Catalog *catalog);

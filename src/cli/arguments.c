@@ -9,8 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_SET = 's', KEY_TP = 't', KEY_DP = 'd', KEY_RESUME = 'r', KEY_STOP = 'e', KEY_BYTES = 'b',
-       KEY_PROMPT = 'p', KEY_TEMPERATURE = 'T', KEY_SEED = 'S', KEY_RANKS = 'n', KEY_INJECT = 'i' };
+enum {
+    KEY_SET = 's',
+    KEY_TP = 't',
+    KEY_DP = 'd',
+    KEY_RESUME = 'r',
+    KEY_STOP = 'e',
+    KEY_BYTES = 'b',
+    KEY_PROMPT = 'p',
+    KEY_TEMPERATURE = 'T',
+    KEY_SEED = 'S',
+    KEY_RANKS = 'n',
+    KEY_INJECT = 'i'
+};
 
 enum { HIDDEN = 256 }; /* argp shows keys that are printable as letters: ours are not letters */
 
@@ -34,12 +45,14 @@ static const struct argp_option all_options[] = {
 
 enum { OPTION_LIMIT = sizeof all_options / sizeof all_options[0] };
 
-static int64_t parse_integer(struct argp_state *state, const char *option, const char *text, int64_t least) {
+static int64_t parse_integer(struct argp_state *state, const char *option, const char *text,
+                             int64_t least) {
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (errno || end == text || *end || value < least || value > INT32_MAX)
-        argp_error(state, "--%s %s: a whole number from %lld on is expected", option, text, (long long)least);
+        argp_error(state, "--%s %s: a whole number from %lld on is expected", option, text,
+                   (long long)least);
     return value;
 }
 
@@ -64,7 +77,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_STOP + HIDDEN: a->stop_at = parse_integer(state, "stop-at", text, 1); return 0;
     case KEY_BYTES + HIDDEN: a->bytes = parse_integer(state, "bytes", text, 0); return 0;
     case KEY_PROMPT + HIDDEN: a->prompt = text; return 0;
-    case KEY_TEMPERATURE + HIDDEN: a->temperature = parse_number(state, "temperature", text); return 0;
+    case KEY_TEMPERATURE + HIDDEN:
+        a->temperature = parse_number(state, "temperature", text);
+        return 0;
     case KEY_SEED + HIDDEN: a->seed = parse_integer(state, "seed", text, 0); return 0;
     case KEY_RANKS + HIDDEN: a->ranks = (int)parse_integer(state, "ranks", text, 1); return 0;
 #ifdef WEFT_FAULTS
@@ -81,12 +96,13 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     }
 }
 
-void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options, const char *path_name,
-                     const char *summary) {
+void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
+                     const char *path_name, const char *summary) {
     struct argp_option chosen[OPTION_LIMIT];
     int count = 0;
     for (int i = 0; all_options[i].name; i++)
-        if (strchr(options, all_options[i].key - HIDDEN) || all_options[i].key == KEY_INJECT + HIDDEN)
+        if (strchr(options, all_options[i].key - HIDDEN) ||
+            all_options[i].key == KEY_INJECT + HIDDEN)
             chosen[count++] = all_options[i];
     chosen[count] = (struct argp_option){0};
     *arguments = (Arguments){.bytes = 400, .seed = 1, .prompt = "", .temperature = 0.8, .ranks = 1};
@@ -112,7 +128,8 @@ int arguments_config(const Arguments *arguments, const char *path, Config *confi
     return status ? status : apply_sets(arguments, config);
 }
 
-int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[FILES_PATH], Config *config) {
+int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[FILES_PATH],
+                         Config *config) {
     int status = 0;
     memset(directory, 0, FILES_PATH);
     if (grid->world_rank == 0) {

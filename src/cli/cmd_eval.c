@@ -11,13 +11,15 @@ static int evaluate(const Config *config, const char *directory, const Session *
     double loss = 0;
     int status = trainer_open(&trainer, config, session->grid, session->threads, false);
     if (!status && trainer.data.held_tokens < 2)
-        status = comm_agree(session->grid, GROUP_GRID,
-                            error_set(WEFT_USAGE, "data.held_out = 0: nothing is held out to evaluate on"));
+        status = comm_agree(
+            session->grid, GROUP_GRID,
+            error_set(WEFT_USAGE, "data.held_out = 0: nothing is held out to evaluate on"));
     if (!status) status = state_load_values(&trainer, directory);
     if (!status) status = trainer_evaluate(&trainer, &loss);
     if (!status)
-        log_print("held-out loss %.6f nats, %.4f bits per byte (%s)\n", loss, loss / M_LN2, directory);
-    trainer_close(&trainer);
+        log_print("held-out loss %.6f nats, %.4f bits per byte (%s)\n", loss, loss / M_LN2,
+                  directory);
+    if (!status || error_is_agreed()) trainer_close(&trainer);
     return status;
 }
 
@@ -27,13 +29,14 @@ int command_eval(int argc, char **argv) {
     Grid grid;
     Session session;
     char directory[FILES_PATH];
-    arguments_parse(&arguments, argc, argv, "std", "DIR", "Loss of a checkpoint on the held-out part.");
+    arguments_parse(&arguments, argc, argv, "std", "DIR",
+                    "Loss of a checkpoint on the held-out part.");
     int status = command_start(&grid, 0);
     if (!status) status = arguments_checkpoint(&arguments, &grid, directory, &config);
     if (!status) status = session_open(&session, &grid, &config, arguments.tp, arguments.dp);
     if (!status) {
         status = grid.surplus ? 0 : evaluate(&config, directory, &session);
-        status = session_close(&session, status);
+        if (!status || error_is_agreed()) status = session_close(&session, status);
     }
     return command_finish(&grid, status);
 }

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* The step directory that `path` means: itself, or of a run directory the newest, whether good or not. */
+/* The step directory that `path` means: itself, or of a run directory the newest, whether good or
+ * not. */
 static int newest_step(const char *path, char directory[FILES_PATH]) {
     FileNames names;
     int status = files_list(path, &names);

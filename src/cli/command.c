@@ -9,8 +9,8 @@
 
 /* Ranks of this job on this node, as the launcher says it; 1 when it says nothing. */
 static int local_ranks(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                        "SLURM_NTASKS_PER_NODE"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_LOCAL_SIZE",
+                                        "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *text = getenv(names[i]);
         long count = text ? strtol(text, NULL, 10) : 0;
@@ -21,7 +21,8 @@ static int local_ranks(void) {
 
 void command_settle_waiting(const Config *config, char **argv) {
     int ranks = local_ranks();
-    if (getenv("OMP_WAIT_POLICY") || setup_threads(config, ranks) * ranks <= setup_node_cores()) return;
+    if (getenv("OMP_WAIT_POLICY") || setup_threads(config, ranks) * ranks <= setup_node_cores())
+        return;
     setenv("OMP_WAIT_POLICY", "passive", 1);
     execv("/proc/self/exe", argv);
 }

@@ -1,4 +1,5 @@
-/* The subcommands: one row each in main.c, one file each. A command returns the program's exit code. */
+/* The subcommands: one row each in main.c, one file each. A command returns the program's exit
+ * code. */
 #ifndef WEFT_CLI_COMMAND_H
 #define WEFT_CLI_COMMAND_H
 
@@ -10,8 +11,8 @@ enum { ARGUMENTS_SETS = 64 };
 
 /* What any command line can say; each command takes the options of its own list. */
 typedef struct {
-    const char *path;                  /* CONFIG or DIR */
-    const char *set[ARGUMENTS_SETS];   /* --set */
+    const char *path;                /* CONFIG or DIR */
+    const char *set[ARGUMENTS_SETS]; /* --set */
     int sets;
     int tp, dp, ranks;
     const char *resume;
@@ -20,28 +21,30 @@ typedef struct {
     double temperature;
 } Arguments;
 
-/* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p prompt, T temperature, S seed,
- * n ranks. Prints usage and exits with 2 on a bad command line, as every rank would say the same. */
-void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options, const char *path_name,
-                     const char *summary);
+/* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p
+ * prompt, T temperature, S seed, n ranks. Prints usage and exits with 2 on a bad command line, as
+ * every rank would say the same. */
+void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
+                     const char *path_name, const char *summary);
 
 /* Defaults, then the file `path` (NULL: none), then --set, then the check. 0 or WEFT_USAGE. */
 int arguments_config(const Arguments *arguments, const char *path, Config *config);
 
-/* Under MPI: rank 0 looks for the checkpoint that `path` means, all get its directory and config (with --set applied).
- * Collective over the world; agreed errors. */
-int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[FILES_PATH], Config *config);
+/* Under MPI: rank 0 looks for the checkpoint that `path` means, all get its directory and config
+ * (with --set applied). Collective over the world; agreed errors. */
+int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[FILES_PATH],
+                         Config *config);
 
-/* Before MPI: when ranks x threads exceed the node's cores, waiting threads must sleep, which the OpenMP library reads from the
- * environment at its start: starts the program again with it set. */
+/* Before MPI: when ranks x threads exceed the node's cores, waiting threads must sleep, which the
+ * OpenMP library reads from the environment at its start: starts the program again with it set. */
 void command_settle_waiting(const Config *config, char **argv);
 
-/* Starts MPI; from here on rank 0 alone speaks. `status` is what each rank has found out by itself so far (its config, say).
- * Collective. 0 or a negative code, agreed. */
+/* Starts MPI; from here on rank 0 alone speaks. `status` is what each rank has found out by itself
+ * so far (its config, say). Collective. 0 or a negative code, agreed. */
 int command_start(Grid *grid, int status);
 
-/* Says what went wrong: once when all ranks know (or without MPI, grid NULL), else by the rank that knows, which then ends the job.
- * Returns the exit code. */
+/* Says what went wrong: once when all ranks know (or without MPI, grid NULL), else by the rank that
+ * knows, which then ends the job. Returns the exit code. */
 int command_finish(Grid *grid, int status);
 
 int command_train(int argc, char **argv);

@@ -16,7 +16,8 @@ static const Command commands[] = {
     {"eval", "DIR", "loss of a checkpoint on the held-out part (mpirun)", command_eval},
     {"generate", "DIR", "text written by a checkpoint (mpirun)", command_generate},
     {"plan", "CONFIG", "parameters, layout and memory, without running", command_plan},
-    {"bench", "CONFIG", "a training step as a fraction of this machine's sgemm (mpirun)", command_bench},
+    {"bench", "CONFIG", "a training step as a fraction of this machine's sgemm (mpirun)",
+     command_bench},
     {"inspect", "DIR", "what a checkpoint holds, and its fingerprint", command_inspect},
     {"verify", "DIR", "re-read a checkpoint; exit 1 naming what is damaged", command_verify},
 };
@@ -26,10 +27,12 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 static int usage(FILE *stream) {
     fprintf(stream, "usage: weft COMMAND ...\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(stream, "  %-8s %-7s %s\n", commands[i].name, commands[i].arguments, commands[i].summary);
+        fprintf(stream, "  %-8s %-7s %s\n", commands[i].name, commands[i].arguments,
+                commands[i].summary);
     fprintf(stream, "  %-8s %-7s %s\n", "help", "config", "every key of a config");
-    fprintf(stream, "\nweft COMMAND --help tells a command's options; weft --version who computes.\n"
-                    "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
+    fprintf(stream,
+            "\nweft COMMAND --help tells a command's options; weft --version who computes.\n"
+            "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
     return stream == stdout ? 0 : 2;
 }
 

@@ -69,7 +69,8 @@ static int compare_texts(const char *what, const char *mine, const char *first) 
     Line here = line_at(mine + start), there = line_at(first + start);
     return error_set(WEFT_RUNTIME,
                      "%s differs: \"%.*s\" here, \"%.*s\" on the first rank; all ranks must have "
-                     "the same", what, here.length, here.text, there.length, there.text);
+                     "the same",
+                     what, here.length, here.text, there.length, there.text);
 }
 
 int comm_same_text(Grid *grid, Group group, const char *what, const char *text) {

@@ -43,7 +43,8 @@ void comm_stop(Grid *grid);
 /* Ends all ranks at once with this exit code; for an error that only this rank knows of. */
 void comm_abort(Grid *grid, int exit_code);
 
-/* Lays tp * dp ranks over the world. 0 or WEFT_USAGE (same on all ranks). Collective over the world. */
+/* Lays tp * dp ranks over the world. 0 or WEFT_USAGE (same on all ranks). Collective over the
+ * world. */
 int grid_open(Grid *grid, int tp, int dp);
 void grid_close(Grid *grid); /* Collective over the world. */
 /* Surplus ranks sleep here until the others arrive (which they do at their end). All pass a status

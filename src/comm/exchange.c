@@ -97,8 +97,10 @@ static int choose_kind(Exchange *exchange, const ExchangeSpec *spec) {
     const Exchange *share = spec->share;
     Transport transport = spec->transport;
     exchange->kind = &exchange_messages;
-    if (exchange->plan.ranks == 1) exchange->kind = &exchange_none;
-    else if (spec->reduction == REDUCTION_ALLREDUCE) exchange->kind = &exchange_allreduce;
+    if (exchange->plan.ranks == 1)
+        exchange->kind = &exchange_none;
+    else if (spec->reduction == REDUCTION_ALLREDUCE)
+        exchange->kind = &exchange_allreduce;
     if (exchange->kind != &exchange_messages || transport == TRANSPORT_MESSAGES) return 0;
     if (transport == TRANSPORT_AUTO && share && share->kind == &exchange_messages) return 0;
 
@@ -150,8 +152,10 @@ int exchange_open(Exchange **out, Grid *grid, const ExchangeSpec *spec) {
                           : error_set(WEFT_RUNTIME, "out of memory for a sum over ranks");
     status = comm_agree(grid, GROUP_GRID, status);
     if (!status) status = open_on_group(exchange, grid, spec);
-    if (!status) *out = exchange;
-    else exchange_close(exchange);
+    if (!status)
+        *out = exchange;
+    else
+        exchange_close(exchange);
     return status;
 }
 
@@ -167,7 +171,11 @@ Partials exchange_begin(Exchange *exchange, Tensor y) {
     const ExchangePlan *plan = &exchange->plan;
     assert(y.rows * y.cols <= plan->elements);
     exchange->y = y;
-    if (exchange->kind->begin) exchange->kind->begin(exchange);
+    if (exchange->kind->begin) {
+        double start = clock_seconds();
+        exchange->kind->begin(exchange);
+        exchange->grid->counters.seconds += clock_seconds() - start;
+    }
     Partials partials = {.count = plan_partials(plan, exchange->rank)};
     for (int i = 0; i < partials.count; i++) {
         partials.subtree[i] = plan->subtree[plan->first[exchange->rank] + i];
@@ -235,9 +243,12 @@ size_t exchange_bytes(const Exchange *exchange) {
 
 size_t exchange_bytes_predicted(const ExchangeSpec *spec, int rank) {
     const ExchangeKind *kind = &exchange_window;
-    if (spec->axis->ranks == 1) kind = &exchange_none;
-    else if (spec->reduction == REDUCTION_ALLREDUCE) kind = &exchange_allreduce;
-    else if (spec->transport == TRANSPORT_MESSAGES) kind = &exchange_messages;
+    if (spec->axis->ranks == 1)
+        kind = &exchange_none;
+    else if (spec->reduction == REDUCTION_ALLREDUCE)
+        kind = &exchange_allreduce;
+    else if (spec->transport == TRANSPORT_MESSAGES)
+        kind = &exchange_messages;
     ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
     return kind->bytes(&plan, rank);
 }

@@ -27,13 +27,13 @@ typedef enum {
 } Reduction;
 
 typedef enum {
-    TRANSPORT_AUTO,     /* a window where possible, else messages */
-    TRANSPORT_WINDOW,   /* a window or an error */
+    TRANSPORT_AUTO,   /* a window where possible, else messages */
+    TRANSPORT_WINDOW, /* a window or an error */
     TRANSPORT_MESSAGES,
 } Transport;
 
 typedef struct {
-    Range subtree[TREE_MAX_SUBTREES]; /* shards of each partial: whole subtrees of the axis's tree */
+    Range subtree[TREE_MAX_SUBTREES]; /* shards of each partial: a whole subtree of the tree */
     Tensor sum[TREE_MAX_SUBTREES];    /* [rows, cols], contiguous (ld == cols) */
     int count;                        /* 0 when the rank owns nothing of the axis */
 } Partials;
@@ -76,7 +76,7 @@ size_t exchange_bytes_predicted(const ExchangeSpec *spec, int rank);
 /* Sums left[i] += right[i] over [n] on `threads` threads: the tree's node. */
 void tree_add(real *left, const real *right, int64_t n, int threads);
 
-/* Sum over leaves[0..count) in tree order, in double: for values that every rank has. 0 for none. */
+/* Sum over leaves[0..count) in tree order, in double, of values that every rank has; 0 for none. */
 double tree_sum_doubles(const double *leaves, int64_t count);
 
 #endif

@@ -60,13 +60,13 @@ struct Exchange {
     Tensor y;             /* data is NULL but between begin and sum */
 };
 
-/* How a sum travels. */
+/* How a sum travels. open, begin and sum are collective over the group. */
 struct ExchangeKind {
     const char *name;
     size_t (*bytes)(const ExchangePlan *plan, int rank);            /* of buffers on that rank */
     bool (*fits)(const Exchange *exchange, const Buffers *buffers); /* may use another's */
-    int (*open)(Exchange *exchange); /* the buffers, unless shared; may be NULL. Over the group */
-    void (*begin)(Exchange *exchange); /* before partials are written; may be NULL. Over the group */
+    int (*open)(Exchange *exchange);   /* the buffers, unless it shares them; may be NULL */
+    void (*begin)(Exchange *exchange); /* before partials are written; may be NULL */
     real *(*partial)(const Exchange *exchange, int index); /* where this rank's belongs */
     void (*sum)(Exchange *exchange, int64_t elements);
 };
@@ -84,8 +84,8 @@ void window_close(Window *window); /* Collective over the group if there is a wi
 #define MPI_REAL_TYPE MPI_FLOAT
 #endif
 
-/* Sums the plan's partials, of which leaf[i] points to the i-th, over the elements [0, n) into `sum`,
- * and copies the result to `copy` unless that is NULL. One leaf may be `sum` itself. */
+/* Sums the plan's partials, of which leaf[i] points to the i-th, over the elements [0, n) into
+ * `sum`, and copies the result to `copy` unless that is NULL. One leaf may be `sum` itself. */
 void tree_sum(const ExchangePlan *plan, const real *const *leaf, int64_t n, real *sum, real *copy,
               int threads);
 /* The same for doubles: the sum of leaf[i * stride] over the partials. */

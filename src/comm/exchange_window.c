@@ -54,8 +54,10 @@ static void give_way(const Exchange *exchange, int look) {
     }
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_of(exchange->grid, exchange->group), &pending,
                MPI_STATUS_IGNORE);
-    if (look < YIELDS) sched_yield();
-    else clock_sleep(NAP);
+    if (look < YIELDS)
+        sched_yield();
+    else
+        clock_sleep(NAP);
 }
 
 /* What this rank wrote is seen by everybody who waits for the same round. */
@@ -128,8 +130,8 @@ static int window_open(Exchange *exchange) {
     memset(base, 0, bytes); /* takes the pages now, so that the next check of free space is true */
     exchange->buffers->bytes = bytes;
     for (int rank = 0; rank < plan->ranks; rank++) map_segment(window, plan, rank);
-    window->crowded = exchange->grid->node_ranks * exchange->threads >
-                      sysconf(_SC_NPROCESSORS_ONLN);
+    window->crowded =
+        exchange->grid->node_ranks * exchange->threads > sysconf(_SC_NPROCESSORS_ONLN);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, window->window);
     MPI_Barrier(comm);
     return 0;
@@ -214,9 +216,10 @@ bool window_is_possible(Grid *grid, Group group, size_t bytes, char *reason, siz
         return false;
     }
     if (worst[1] <= 0) return true;
-    int64_t shown[2] = {shortage == worst[1] ? free_bytes : 0, 0}; /* of the node that is shortest */
-    comm_max_int64(grid, GROUP_GRID, shown, 1);
+    int64_t shown = shortage == worst[1] ? free_bytes : 0; /* of the node that has least */
+    comm_max_int64(grid, GROUP_GRID, &shown, 1);
+    const int64_t mb = 1 << 20;
     snprintf(reason, capacity, "%s has %lld MB free, %lld MB are needed for windows", SHARED_MEMORY,
-             (long long)(shown[0] >> 20), (long long)((shown[0] + worst[1] + (1 << 20) - 1) >> 20));
+             (long long)(shown / mb), (long long)((shown + worst[1] + mb - 1) / mb));
     return false;
 }

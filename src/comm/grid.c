@@ -11,9 +11,7 @@
 
 static const double SURPLUS_NAP = 0.010; /* seconds between two looks of a waiting rank */
 
-void grid_serial(Grid *grid) {
-    *grid = (Grid){.world_size = 1, .node_ranks = 1, .tp = 1, .dp = 1};
-}
+void grid_serial(Grid *grid) { *grid = (Grid){.world_size = 1, .node_ranks = 1, .tp = 1, .dp = 1}; }
 
 /* MPI's default handler ends the job as well, but with an exit code of its own. */
 static void end_job(MPI_Comm *comm, int *code, ...) {
@@ -29,7 +27,7 @@ static void end_job(MPI_Comm *comm, int *code, ...) {
  * which `--host localhost:8` hides from it. */
 static void yield_when_crowded(void) {
     const char *local_ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (local_ranks && atol(local_ranks) > sysconf(_SC_NPROCESSORS_ONLN))
+    if (local_ranks && strtol(local_ranks, NULL, 10) > sysconf(_SC_NPROCESSORS_ONLN))
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 
@@ -91,11 +89,13 @@ void comm_abort(Grid *grid, int exit_code) {
 }
 
 int grid_open(Grid *grid, int tp, int dp) {
-    bool fits = tp >= 1 && dp >= 1 && tp <= SHARD_MAX && dp <= SHARD_MAX &&
-                tp * dp <= grid->world_size;
+    bool fits =
+        tp >= 1 && dp >= 1 && tp <= SHARD_MAX && dp <= SHARD_MAX && tp * dp <= grid->world_size;
     if (!fits) {
-        error_set(WEFT_USAGE, "tp %d x dp %d does not fit %d ranks: start tp * dp ranks or more "
-                              "(each from 1 to %d)", tp, dp, grid->world_size, SHARD_MAX);
+        error_set(WEFT_USAGE,
+                  "tp %d x dp %d does not fit %d ranks: both are from 1 to %d, and at least "
+                  "tp * dp ranks must be started",
+                  tp, dp, grid->world_size, SHARD_MAX);
         error_set_agreed(true);
         return WEFT_USAGE;
     }

@@ -15,7 +15,8 @@ typedef struct GridMpi {
     bool said_messages; /* the line about falling back to messages is printed once */
 } GridMpi;
 
-#define COMM_CHUNK ((int64_t)1 << 30) /* longest message, in elements or bytes; MPI counts with int */
+#define COMM_CHUNK                                                                                 \
+    ((int64_t)1 << 30) /* longest message, in elements or bytes; MPI counts with int */
 
 static inline MPI_Comm comm_of(const Grid *grid, Group group) { return grid->mpi->comm[group]; }
 

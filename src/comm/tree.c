@@ -49,9 +49,9 @@ typedef struct {
     int64_t at, n;
 } Sum;
 
-/* The node over shards [begin, end): a leaf where it lies, else summed into `target`. The left child
- * may use `target` as well; the right one starts a row of scratch further, and no path turns right
- * more often than the tree is deep. */
+/* The node over shards [begin, end): a leaf where it lies, else summed into `target`. The left
+ * child may use `target` as well; the right one starts a row of scratch further, and no path turns
+ * right more often than the tree is deep. */
 static const real *node(const Sum *sum, int begin, int end, real *target, real (*scratch)[BLOCK]) {
     if (is_leaf(sum->plan, begin, end)) return sum->leaf[sum->plan->leaf[begin]] + sum->at;
     int middle = tree_split(begin, end);

@@ -19,18 +19,33 @@ const FfnKind *ffn_find(const char *name) {
 
 int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *config,
                 const AxisLayout *axis, const char *prefix, int layer) {
-    *ffn = (Ffn){.kind = ffn_find(config->kind), .config = *config, .layer = layer, .set = set,
-                 .space = space, .axis = *axis, .gate = -1, .up = -1, .down = -1, .gate_bias = -1,
-                 .up_bias = -1, .down_bias = -1};
-    if (!ffn->kind) return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", config->kind);
-    if (!config->activation) return error_set(WEFT_USAGE, "ffn.activation: there is no such activation");
+    *ffn = (Ffn){.kind = ffn_find(config->kind),
+                 .config = *config,
+                 .layer = layer,
+                 .set = set,
+                 .space = space,
+                 .axis = *axis,
+                 .gate = -1,
+                 .up = -1,
+                 .down = -1,
+                 .gate_bias = -1,
+                 .up_bias = -1,
+                 .down_bias = -1};
+    if (!ffn->kind)
+        return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", config->kind);
+    if (!config->activation)
+        return error_set(WEFT_USAGE, "ffn.activation: there is no such activation");
     if (config->d_ff < 1)
-        return error_set(WEFT_USAGE, "ffn.d_ff = %lld: at least 1 is needed", (long long)config->d_ff);
+        return error_set(WEFT_USAGE, "ffn.d_ff = %lld: at least 1 is needed",
+                         (long long)config->d_ff);
     int status = ffn->kind->declare(ffn, prefix);
     if (status) return status;
-    workspace_need(space, linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[ffn->down], space->rows),
+    workspace_need(space,
+                   linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[ffn->down], space->rows),
                    config->d_ff > config->d_model ? config->d_ff : config->d_model);
-    workspace_need(space, linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[ffn->up], space->rows), 0);
+    workspace_need(
+        space, linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[ffn->up], space->rows),
+        0);
     return 0;
 }
 
@@ -40,8 +55,10 @@ void ffn_take(const Ffn *ffn, Arena *arena, int rank, FfnSaved *preactivations, 
     if (hidden) sharded_take(&hidden->hidden, arena, &ffn->axis, rank, 1, rows);
 }
 
-/* Hidden dropout over rows of one shard, in place; forward and backward are the same multiplication. */
-static void mask_hidden(const Ffn *ffn, const Pass *pass, Range rows, int shard, const FfnSaved *saved) {
+/* Hidden dropout over rows of one shard, in place; forward and backward are the same
+ * multiplication. */
+static void mask_hidden(const Ffn *ffn, const Pass *pass, Range rows, int shard,
+                        const FfnSaved *saved) {
     if (!pass->training || ffn->config.hidden_dropout == 0) return;
     Dropout dropout = {{ffn->config.seed, PHILOX_HIDDEN_DROPOUT, (uint32_t)ffn->layer,
                         (uint32_t)pass->step, (uint32_t)pass->microbatch},
@@ -95,7 +112,8 @@ void ffn_down(const Ffn *ffn, const FfnSaved *saved, const Partials *y) {
     linear_partials(ffn->space, ffn->set, LINEAR_ROW_FORWARD, &term, 1, y);
 }
 
-/* The two products that read dy: down's weight gradient from hidden, then dhidden into hidden's place. */
+/* The two products that read dy: down's weight gradient from hidden, then dhidden into hidden's
+ * place. */
 static int backward_down(const Ffn *ffn, Tensor dy, const FfnSaved *saved) {
     const Param *down = &ffn->set->param[ffn->down];
     GemmList *list = &ffn->space->products;
@@ -131,7 +149,8 @@ int ffn_backward(const Ffn *ffn, const Pass *pass, Tensor x, Tensor dy, const Ff
         status = linear_column_gradient(list, ffn->set, weight, branch[b].gradient, x);
         if (status) return status;
         if (branch[b].bias >= 0)
-            linear_bias_gradient(ffn->space, ffn->set, &ffn->set->param[branch[b].bias], branch[b].gradient);
+            linear_bias_gradient(ffn->space, ffn->set, &ffn->set->param[branch[b].bias],
+                                 branch[b].gradient);
     }
     gemm_list_run(list, ffn->space->threads);
     linear_partials(ffn->space, ffn->set, LINEAR_COLUMN_BACKWARD, term, terms, dx);

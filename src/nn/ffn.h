@@ -1,12 +1,14 @@
-/* Feed-forward networks: x [T, D] -> y [T, D] by way of d_ff hidden channels, cut by channel over the tensor shards.
+/* Feed-forward networks: x [T, D] -> y [T, D] by way of d_ff hidden channels, cut by channel over
+ * the tensor shards.
  *
- * A kind is its topology (how many projections, how they meet); the activation is named apart. A new kind is one file and
- * one row of ffn_kinds.
+ * A kind is its topology (how many projections, how they meet); the activation is named apart. A
+ * new kind is one file and one row of ffn_kinds.
  *
  *   gated  y = down(mask * act(gate(x)) * up(x))    Shazeer 2020; SwiGLU is gated with silu
  *   dense  y = down(mask * act(up(x)))              Vaswani et al. 2017, eq. 2
  *
- * mask is the hidden dropout. down's bias, the output dropout and the residual come after the sum over shards, in the block. */
+ * mask is the hidden dropout. down's bias, the output dropout and the residual come after the sum
+ * over shards, in the block. */
 #ifndef WEFT_NN_FFN_H
 #define WEFT_NN_FFN_H
 
@@ -17,13 +19,13 @@
 #include "param/param.h"
 
 typedef struct {
-    const char *kind;              /* a row of ffn_kinds */
+    const char *kind; /* a row of ffn_kinds */
     const Activation *activation;
     int64_t d_model, d_ff;
-    bool bias;                     /* of every projection */
+    bool bias; /* of every projection */
     double hidden_dropout;
     uint64_t seed;
-    double init_in, init_out;      /* std of gate and up; of down */
+    double init_in, init_out; /* std of gate and up; of down */
 } FfnConfig;
 
 typedef struct FfnKind FfnKind;
@@ -34,12 +36,13 @@ typedef struct {
     int layer;
     ParamSet *set;
     Workspace *space;
-    AxisLayout axis;               /* d_ff channels over the tensor ranks */
-    int gate, up, down;            /* places in the set; -1: there is none */
+    AxisLayout axis;    /* d_ff channels over the tensor ranks */
+    int gate, up, down; /* places in the set; -1: there is none */
     int gate_bias, up_bias, down_bias;
 } Ffn;
 
-/* What forward leaves for backward, [T, d_ff] by shard: preactivations, and what down multiplies (after the mask). */
+/* What forward leaves for backward, [T, d_ff] by shard: preactivations, and what down multiplies
+ * (after the mask). */
 typedef struct {
     Sharded gate, up, hidden;
 } FfnSaved;
@@ -49,7 +52,8 @@ struct FfnKind { /* all required */
     int projections;
     const char *equation;
     const char *activated; /* which branch act is applied to, for the manifest */
-    /* Adds gate, up, down ... named PREFIX.gate_proj.weight ... to the set. 0 or a negative code. */
+    /* Adds gate, up, down ... named PREFIX.gate_proj.weight ... to the set. 0 or a negative code.
+     */
     int (*declare)(Ffn *ffn, const char *prefix);
     /* Memory for the preactivations on this tensor rank. */
     void (*take)(const Ffn *ffn, Arena *arena, int rank, int64_t rows, FfnSaved *saved);
@@ -64,11 +68,13 @@ struct FfnKind { /* all required */
 extern const FfnKind *const ffn_kinds[]; /* ends with NULL */
 const FfnKind *ffn_find(const char *name);
 
-/* Declares one layer's FFN. `space` learns what scratch it needs for `rows` rows. 0, or WEFT_USAGE naming what is wrong. */
-int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *config, const AxisLayout *axis,
-                const char *prefix, int layer);
+/* Declares one layer's FFN. `space` learns what scratch it needs for `rows` rows. 0, or WEFT_USAGE
+ * naming what is wrong. */
+int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *config,
+                const AxisLayout *axis, const char *prefix, int layer);
 
-/* Memory for preactivations and hidden, by shard; either may be NULL (then it's taken elsewhere). */
+/* Memory for preactivations and hidden, by shard; either may be NULL (then it's taken elsewhere).
+ */
 void ffn_take(const Ffn *ffn, Arena *arena, int rank, FfnSaved *preactivations, FfnSaved *hidden);
 
 /* x [T, D] -> saved preactivations and hidden. 0 or a negative code. */
@@ -80,8 +86,9 @@ void ffn_activate(const Ffn *ffn, const Pass *pass, const FfnSaved *saved);
 /* Partial sums of y [T, D] = hidden Wd^T over this rank's shards. */
 void ffn_down(const Ffn *ffn, const FfnSaved *saved, const Partials *y);
 
-/* dy [T, D] (the gradient of y) and x as in forward: adds to weight and bias gradients (down's bias excepted), leaves partial
- * sums of dx. Consumes `saved`. 0 or a negative code. */
-int ffn_backward(const Ffn *ffn, const Pass *pass, Tensor x, Tensor dy, const FfnSaved *saved, const Partials *dx);
+/* dy [T, D] (the gradient of y) and x as in forward: adds to weight and bias gradients (down's bias
+ * excepted), leaves partial sums of dx. Consumes `saved`. 0 or a negative code. */
+int ffn_backward(const Ffn *ffn, const Pass *pass, Tensor x, Tensor dy, const FfnSaved *saved,
+                 const Partials *dx);
 
 #endif

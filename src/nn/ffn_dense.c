@@ -4,7 +4,8 @@
 
 static int dense_declare(Ffn *ffn, const char *prefix) {
     int status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, &ffn->up, &ffn->up_bias);
-    if (!status) status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, &ffn->down, &ffn->down_bias);
+    if (!status)
+        status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, &ffn->down, &ffn->down_bias);
     return status;
 }
 
@@ -13,7 +14,8 @@ static void dense_take(const Ffn *ffn, Arena *arena, int rank, int64_t rows, Ffn
 }
 
 static int dense_project(const Ffn *ffn, Tensor x, const FfnSaved *saved) {
-    return linear_column_forward(&ffn->space->products, ffn->set, &ffn->set->param[ffn->up], x, &saved->up);
+    return linear_column_forward(&ffn->space->products, ffn->set, &ffn->set->param[ffn->up], x,
+                                 &saved->up);
 }
 
 static void dense_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
@@ -24,7 +26,8 @@ static void dense_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved
 
 static void dense_differentiate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
     real *up = tensor_row(saved->up.shard[shard], rows.begin);
-    activation_plain_backward(ffn->config.activation, range_size(rows) * saved->up.shard[shard].cols, up,
+    activation_plain_backward(ffn->config.activation,
+                              range_size(rows) * saved->up.shard[shard].cols, up,
                               tensor_row(saved->hidden.shard[shard], rows.begin), up);
 }
 

@@ -1,11 +1,15 @@
-/* y = down(mask * act(gate(x)) * up(x)): the activation is on the gate branch (Shazeer 2020, eq. 5 and 6). */
+/* y = down(mask * act(gate(x)) * up(x)): the activation is on the gate branch (Shazeer 2020, eq. 5
+ * and 6). */
 #include "nn/ffn_kinds.h"
 #include "nn/linear.h"
 
 static int gated_declare(Ffn *ffn, const char *prefix) {
-    int status = ffn_declare_column(ffn, prefix, "gate", INIT_KEY_GATE, &ffn->gate, &ffn->gate_bias);
-    if (!status) status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, &ffn->up, &ffn->up_bias);
-    if (!status) status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, &ffn->down, &ffn->down_bias);
+    int status =
+        ffn_declare_column(ffn, prefix, "gate", INIT_KEY_GATE, &ffn->gate, &ffn->gate_bias);
+    if (!status)
+        status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, &ffn->up, &ffn->up_bias);
+    if (!status)
+        status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, &ffn->down, &ffn->down_bias);
     return status;
 }
 
@@ -24,16 +28,18 @@ static int gated_project(const Ffn *ffn, Tensor x, const FfnSaved *saved) {
 
 static void gated_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
     Tensor gate = saved->gate.shard[shard], up = saved->up.shard[shard];
-    activation_gated(ffn->config.activation, range_size(rows) * gate.cols, tensor_row(gate, rows.begin),
-                     tensor_row(up, rows.begin), tensor_row(saved->hidden.shard[shard], rows.begin));
+    activation_gated(ffn->config.activation, range_size(rows) * gate.cols,
+                     tensor_row(gate, rows.begin), tensor_row(up, rows.begin),
+                     tensor_row(saved->hidden.shard[shard], rows.begin));
 }
 
 static void gated_differentiate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
     real *gate = tensor_row(saved->gate.shard[shard], rows.begin);
     real *up = tensor_row(saved->up.shard[shard], rows.begin);
     const real *dhidden = tensor_row(saved->hidden.shard[shard], rows.begin);
-    activation_gated_backward(ffn->config.activation, range_size(rows) * saved->gate.shard[shard].cols,
-                              gate, up, dhidden, gate, up);
+    activation_gated_backward(ffn->config.activation,
+                              range_size(rows) * saved->gate.shard[shard].cols, gate, up, dhidden,
+                              gate, up);
 }
 
 const FfnKind ffn_gated = {

@@ -11,9 +11,11 @@
 
 enum { CHUNK_LOGITS = 1 << 22, CHUNK_LEAST_ROWS = 128 };
 
-/* As few chunks as keep a chunk's logits within CHUNK_LOGITS, unless that would leave it too few rows. */
+/* As few chunks as keep a chunk's logits within CHUNK_LOGITS, unless that would leave it too few
+ * rows. */
 static int chunk_count(int64_t rows, int64_t vocab) {
-    int64_t chunk = CHUNK_LOGITS / vocab > CHUNK_LEAST_ROWS ? CHUNK_LOGITS / vocab : CHUNK_LEAST_ROWS;
+    int64_t chunk =
+        CHUNK_LOGITS / vocab > CHUNK_LEAST_ROWS ? CHUNK_LOGITS / vocab : CHUNK_LEAST_ROWS;
     return (int)((rows + chunk - 1) / chunk);
 }
 
@@ -23,22 +25,36 @@ static int64_t chunk_rows(const Head *head) {
 
 int head_declare(Head *head, ParamSet *set, Workspace *space, int64_t d_model, double norm_eps,
                  double init_std, const AxisLayout *axis, int tied) {
-    *head = (Head){.set = set, .space = space, .axis = *axis, .d_model = d_model, .norm_eps = norm_eps,
-                   .weight = tied, .chunks = chunk_count(space->rows, axis->units)};
-    int status = params_declare(set,
-                                &(ParamSpec){.name = "model.norm.weight", .rank = 1, .rows = 1,
-                                             .cols = d_model, .init = INIT_ONE},
-                                &head->norm);
+    *head = (Head){.set = set,
+                   .space = space,
+                   .axis = *axis,
+                   .d_model = d_model,
+                   .norm_eps = norm_eps,
+                   .weight = tied,
+                   .chunks = chunk_count(space->rows, axis->units)};
+    int status = params_declare(
+        set,
+        &(ParamSpec){
+            .name = "model.norm.weight", .rank = 1, .rows = 1, .cols = d_model, .init = INIT_ONE},
+        &head->norm);
     if (!status && tied < 0)
         status = params_declare(set,
-                                &(ParamSpec){.name = "lm_head.weight", .rank = 2, .rows = axis->units,
-                                             .cols = d_model, .split = SPLIT_ROWS, .axis = axis,
-                                             .unit_size = 1, .init = INIT_NORMAL, .init_std = init_std,
-                                             .init_key = INIT_KEY_HEAD, .decay = true},
+                                &(ParamSpec){.name = "lm_head.weight",
+                                             .rank = 2,
+                                             .rows = axis->units,
+                                             .cols = d_model,
+                                             .split = SPLIT_ROWS,
+                                             .axis = axis,
+                                             .unit_size = 1,
+                                             .init = INIT_NORMAL,
+                                             .init_std = init_std,
+                                             .init_key = INIT_KEY_HEAD,
+                                             .decay = true},
                                 &head->weight);
     if (status) return status;
     workspace_need(space,
-                   linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[head->weight], chunk_rows(head)),
+                   linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[head->weight],
+                                           chunk_rows(head)),
                    d_model);
     return 0;
 }
@@ -46,8 +62,10 @@ int head_declare(Head *head, ParamSet *set, Workspace *space, int64_t d_model, d
 void head_take(Head *head, Arena *arena, int rank) {
     int64_t rows = head->space->rows, chunk = chunk_rows(head);
     sharded_take(&head->logits, arena, &head->axis, rank, 1, chunk);
-    head->normed = tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
-    head->gradient = tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
+    head->normed =
+        tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
+    head->gradient =
+        tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
     head->scale = arena_take(arena, rows, sizeof(real));
     head->largest = arena_take(arena, chunk, sizeof(real));
     head->sums = arena_take(arena, chunk, sizeof(double));
@@ -69,8 +87,8 @@ static Sharded chunk_logits(const Head *head, int64_t rows) {
 
 static int project(Head *head, Tensor x, const Sharded *logits) {
     gemm_list_clear(&head->space->products);
-    int status = linear_column_forward(&head->space->products, head->set, &head->set->param[head->weight], x,
-                                       logits);
+    int status = linear_column_forward(&head->space->products, head->set,
+                                       &head->set->param[head->weight], x, logits);
     if (!status) gemm_list_run(&head->space->products, head->space->threads);
     return status;
 }
@@ -100,7 +118,8 @@ static int sum_exponentials(Head *head, const Sharded *logits, int64_t rows) {
 #pragma omp parallel for num_threads(head->space->threads) schedule(static)
     for (int64_t t = 0; t < rows; t++) {
         for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
-            loss_exp_sums((Range){t, t + 1}, logits->shard[s], head->largest, shard_sums + s * rows);
+            loss_exp_sums((Range){t, t + 1}, logits->shard[s], head->largest,
+                          shard_sums + s * rows);
         for (int i = 0; i < parts; i++)
             partial[i * rows + t] =
                 shard_tree(shard_sums + t, rows, (int)subtree[i].begin, (int)subtree[i].end);
@@ -115,19 +134,21 @@ static void fetch_targets(Head *head, const Sharded *logits, const int32_t *targ
         Range cut = axis_units(&head->axis, s);
         for (int64_t t = 0; t < rows; t++)
             if (range_has(cut, targets[t]))
-                head->target_logit[t] = (double)tensor_row(logits->shard[s], t)[targets[t] - cut.begin];
+                head->target_logit[t] =
+                    (double)tensor_row(logits->shard[s], t)[targets[t] - cut.begin];
     }
     comm_assemble(head->grid, GROUP_TENSOR, head->target_logit, rows);
 }
 
-/* Gradients of one chunk: logits in place, then the weight's, then partial sums of the normed input's. */
+/* Gradients of one chunk: logits in place, then the weight's, then partial sums of the normed
+ * input's. */
 static int chunk_backward(Head *head, Tensor x, const Sharded *logits, const int32_t *targets,
                           double scale, const Partials *dx) {
 #pragma omp parallel for num_threads(head->space->threads) schedule(static)
     for (int64_t t = 0; t < x.rows; t++)
         for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
-            loss_gradient((Range){t, t + 1}, logits->shard[s], axis_units(&head->axis, s).begin, targets,
-                          head->largest, head->sums, scale);
+            loss_gradient((Range){t, t + 1}, logits->shard[s], axis_units(&head->axis, s).begin,
+                          targets, head->largest, head->sums, scale);
     const Param *weight = &head->set->param[head->weight];
     gemm_list_clear(&head->space->products);
     int status = linear_column_gradient(&head->space->products, head->set, weight, logits, x);
@@ -138,7 +159,8 @@ static int chunk_backward(Head *head, Tensor x, const Sharded *logits, const int
     return 0;
 }
 
-static int chunk_loss(Head *head, Range rows, const int32_t *targets, double scale, const Partials *dx) {
+static int chunk_loss(Head *head, Range rows, const int32_t *targets, double scale,
+                      const Partials *dx) {
     Tensor x = rows_of(head->normed, rows);
     Sharded logits = chunk_logits(head, x.rows);
     int status = project(head, x, &logits);
@@ -186,7 +208,8 @@ int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor
 
     int status = exchange_sum(head->exchange);
     if (status) return status;
-    for (int64_t t = 0; t < dx.rows; t++) memset(tensor_row(dx, t), 0, (size_t)dx.cols * sizeof(real));
+    for (int64_t t = 0; t < dx.rows; t++)
+        memset(tensor_row(dx, t), 0, (size_t)dx.cols * sizeof(real));
     residual_norm_backward(head->space, head->gradient, x, gain, head->scale, dx,
                            param_shard(head->set, norm, PARAM_GRADIENT, 0).data);
     return 0;

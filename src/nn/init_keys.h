@@ -1,5 +1,5 @@
-/* Philox keys of initial values: one per kind of tensor; the layer is another coordinate. Never renumbered: the initial
- * weights of every run depend on them. */
+/* Philox keys of initial values: one per kind of tensor; the layer is another coordinate. Never
+ * renumbered: the initial weights of every run depend on them. */
 #ifndef WEFT_NN_INIT_KEYS_H
 #define WEFT_NN_INIT_KEYS_H
 

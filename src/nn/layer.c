@@ -9,8 +9,11 @@ static int declare_norm(Model *model, int l, const char *name, int *index) {
     char full[PARAM_NAME];
     snprintf(full, sizeof full, "model.layers.%d.%s.weight", l, name);
     return params_declare(&model->set,
-                          &(ParamSpec){.name = full, .rank = 1, .rows = 1,
-                                       .cols = model->config.attention.d_model, .init = INIT_ONE},
+                          &(ParamSpec){.name = full,
+                                       .rank = 1,
+                                       .rows = 1,
+                                       .cols = model->config.attention.d_model,
+                                       .init = INIT_ONE},
                           index);
 }
 
@@ -21,12 +24,12 @@ int layer_declare(Model *model, int l) {
     snprintf(mlp, sizeof mlp, "model.layers.%d.mlp", l);
     int status = declare_norm(model, l, "input_layernorm", &layer->norm_attention);
     if (!status)
-        status = attention_declare(&layer->attention, &model->set, &model->space, &model->config.attention,
-                                   &model->groups, attention, l);
+        status = attention_declare(&layer->attention, &model->set, &model->space,
+                                   &model->config.attention, &model->groups, attention, l);
     if (!status) status = declare_norm(model, l, "post_attention_layernorm", &layer->norm_ffn);
     if (!status)
-        status = ffn_declare(&layer->ffn, &model->set, &model->space, &model->config.ffn, &model->channels,
-                             mlp, l);
+        status = ffn_declare(&layer->ffn, &model->set, &model->space, &model->config.ffn,
+                             &model->channels, mlp, l);
     return status;
 }
 
@@ -72,7 +75,8 @@ static real *gain_gradient(const Model *model, int index) {
 static Dropout output_dropout(const Model *model, int l, const Pass *pass) {
     return (Dropout){{model->config.seed, PHILOX_OUTPUT_DROPOUT, (uint32_t)l, (uint32_t)pass->step,
                       (uint32_t)pass->microbatch},
-                     pass->training ? model->config.output_dropout : 0, 0};
+                     pass->training ? model->config.output_dropout : 0,
+                     0};
 }
 
 /* stream[l] -> middle, by way of attention. */
@@ -96,8 +100,8 @@ static int attention_sublayer(Model *model, int l) {
 static int ffn_sublayer(Model *model, int l, const Pass *pass) {
     Layer *layer = &model->layer[l];
     LayerSaved *saved = &layer->saved;
-    residual_norm(&model->space, saved->middle, gain_of(model, layer->norm_ffn), model->config.norm_eps,
-                  saved->normed_ffn, saved->scale_ffn);
+    residual_norm(&model->space, saved->middle, gain_of(model, layer->norm_ffn),
+                  model->config.norm_eps, saved->normed_ffn, saved->scale_ffn);
     return ffn_hidden(&layer->ffn, pass, saved->normed_ffn, &saved->ffn);
 }
 
@@ -112,11 +116,13 @@ int layer_forward(Model *model, int l, const Pass *pass) {
     if (status) return status;
     Dropout dropout = output_dropout(model, l, pass);
     const real *bias = layer->ffn.down_bias < 0 ? NULL : gain_of(model, layer->ffn.down_bias);
-    residual_add(&model->space, layer->saved.middle, model->sum, bias, &dropout, model->stream[l + 1]);
+    residual_add(&model->space, layer->saved.middle, model->sum, bias, &dropout,
+                 model->stream[l + 1]);
     return 0;
 }
 
-/* What the mode did not keep, again: the same operations on the same operands give the same bits. */
+/* What the mode did not keep, again: the same operations on the same operands give the same bits.
+ */
 static int recompute(Model *model, int l, const Pass *pass) {
     Layer *layer = &model->layer[l];
     LayerSaved *saved = &layer->saved;
@@ -127,8 +133,8 @@ static int recompute(Model *model, int l, const Pass *pass) {
     }
     residual_norm_again(&model->space, model->stream[l], gain_of(model, layer->norm_attention),
                         saved->scale_attention, saved->normed_attention);
-    residual_norm_again(&model->space, saved->middle, gain_of(model, layer->norm_ffn), saved->scale_ffn,
-                        saved->normed_ffn);
+    residual_norm_again(&model->space, saved->middle, gain_of(model, layer->norm_ffn),
+                        saved->scale_ffn, saved->normed_ffn);
     ffn_activate(&layer->ffn, pass, &saved->ffn);
     return 0;
 }
@@ -139,13 +145,16 @@ static int ffn_sublayer_backward(Model *model, int l, const Pass *pass) {
     Dropout dropout = output_dropout(model, l, pass);
     residual_add_backward(&model->space, model->gradient, &dropout, model->branch);
     if (layer->ffn.down_bias >= 0)
-        workspace_add_row_sum(&model->space, model->branch, gain_gradient(model, layer->ffn.down_bias));
+        workspace_add_row_sum(&model->space, model->branch,
+                              gain_gradient(model, layer->ffn.down_bias));
     Partials part = exchange_begin(model->exchange_ffn, model->sum);
-    int status = ffn_backward(&layer->ffn, pass, saved->normed_ffn, model->branch, &saved->ffn, &part);
+    int status =
+        ffn_backward(&layer->ffn, pass, saved->normed_ffn, model->branch, &saved->ffn, &part);
     if (!status) status = exchange_sum(model->exchange_ffn);
     if (status) return status;
-    residual_norm_backward(&model->space, model->sum, saved->middle, gain_of(model, layer->norm_ffn),
-                           saved->scale_ffn, model->gradient, gain_gradient(model, layer->norm_ffn));
+    residual_norm_backward(&model->space, model->sum, saved->middle,
+                           gain_of(model, layer->norm_ffn), saved->scale_ffn, model->gradient,
+                           gain_gradient(model, layer->norm_ffn));
     return 0;
 }
 
@@ -153,13 +162,14 @@ static int attention_sublayer_backward(Model *model, int l) {
     Layer *layer = &model->layer[l];
     LayerSaved *saved = &layer->saved;
     Partials part = exchange_begin(model->exchange_attention, model->sum);
-    int status = attention_backward_heads(&layer->attention, saved->normed_attention, model->gradient,
-                                          &saved->attention, &model->attention_gradient, &part);
+    int status =
+        attention_backward_heads(&layer->attention, saved->normed_attention, model->gradient,
+                                 &saved->attention, &model->attention_gradient, &part);
     if (!status) status = exchange_sum(model->exchange_attention);
     if (status) return status;
     residual_norm_backward(&model->space, model->sum, model->stream[l],
-                           gain_of(model, layer->norm_attention), saved->scale_attention, model->gradient,
-                           gain_gradient(model, layer->norm_attention));
+                           gain_of(model, layer->norm_attention), saved->scale_attention,
+                           model->gradient, gain_gradient(model, layer->norm_attention));
     return 0;
 }
 

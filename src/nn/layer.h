@@ -1,10 +1,12 @@
-/* One block of the decoder: attention sublayer and FFN sublayer, each norm -> heads or hidden -> sum over shards -> residual. */
+/* One block of the decoder: attention sublayer and FFN sublayer, each norm -> heads or hidden ->
+ * sum over shards -> residual. */
 #ifndef WEFT_NN_LAYER_H
 #define WEFT_NN_LAYER_H
 
 #include "nn/model.h"
 
-/* Adds layer l's tensors to the model's set, in Hugging Face's order of modules. 0 or a negative code. */
+/* Adds layer l's tensors to the model's set, in Hugging Face's order of modules. 0 or a negative
+ * code. */
 int layer_declare(Model *model, int l);
 
 /* Lays out what backward reads, for all layers, by the model's recompute mode. */
@@ -13,7 +15,8 @@ void layer_take_all(Model *model);
 /* stream[l] -> stream[l + 1]. Collective over GROUP_TENSOR. 0 or a negative code. */
 int layer_forward(Model *model, int l, const Pass *pass);
 
-/* model->gradient: d(stream[l + 1]) -> d(stream[l]); weight gradients are added to. Collective over GROUP_TENSOR. */
+/* model->gradient: d(stream[l + 1]) -> d(stream[l]); weight gradients are added to. Collective over
+ * GROUP_TENSOR. */
 int layer_backward(Model *model, int l, const Pass *pass);
 
 #endif

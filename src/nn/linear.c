@@ -7,19 +7,19 @@ int linear_column_forward(GemmList *list, const ParamSet *set, const Param *weig
     int status = 0;
     for (int s = (int)y->owned.begin; s < y->owned.end && !status; s++) {
         Tensor w = param_shard(set, weight, PARAM_VALUE, s), out = y->shard[s];
-        status = gemm_list_add(list, &(GemmCall){GEMM_NT, x.rows, w.rows, w.cols, x.data, x.ld, w.data,
-                                                 w.ld, 1, 0, out.data, out.ld});
+        status = gemm_list_add(list, &(GemmCall){GEMM_NT, x.rows, w.rows, w.cols, x.data, x.ld,
+                                                 w.data, w.ld, 1, 0, out.data, out.ld});
     }
     return status;
 }
 
-int linear_column_gradient(GemmList *list, const ParamSet *set, const Param *weight, const Sharded *dy,
-                           Tensor x) {
+int linear_column_gradient(GemmList *list, const ParamSet *set, const Param *weight,
+                           const Sharded *dy, Tensor x) {
     int status = 0;
     for (int s = (int)dy->owned.begin; s < dy->owned.end && !status; s++) {
         Tensor dw = param_shard(set, weight, PARAM_GRADIENT, s), d = dy->shard[s];
-        status = gemm_list_add(list, &(GemmCall){GEMM_TN, dw.rows, dw.cols, x.rows, d.data, d.ld, x.data,
-                                                 x.ld, 1, 1, dw.data, dw.ld});
+        status = gemm_list_add(list, &(GemmCall){GEMM_TN, dw.rows, dw.cols, x.rows, d.data, d.ld,
+                                                 x.data, x.ld, 1, 1, dw.data, dw.ld});
     }
     return status;
 }
@@ -40,8 +40,8 @@ int linear_row_input_gradient(GemmList *list, const ParamSet *set, const Param *
     int status = 0;
     for (int s = (int)dh->owned.begin; s < dh->owned.end && !status; s++) {
         Tensor w = param_shard(set, weight, PARAM_VALUE, s), out = dh->shard[s];
-        status = gemm_list_add(list, &(GemmCall){GEMM_NN, dy.rows, w.cols, w.rows, dy.data, dy.ld, w.data,
-                                                 w.ld, 1, 0, out.data, out.ld});
+        status = gemm_list_add(list, &(GemmCall){GEMM_NN, dy.rows, w.cols, w.rows, dy.data, dy.ld,
+                                                 w.data, w.ld, 1, 0, out.data, out.ld});
     }
     return status;
 }
@@ -72,8 +72,8 @@ static void tile_leaf(const Tile *tile, int s, real *c, int64_t ldc) {
         bool forward = tile->kind == LINEAR_ROW_FORWARD;
         const real *b = forward ? tensor_row(w, tile->cols.begin) : w.data + tile->cols.begin;
         gemm_call(&(GemmCall){forward ? GEMM_NT : GEMM_NN, range_size(tile->rows),
-                              range_size(tile->cols), in.cols, tensor_row(in, tile->rows.begin), in.ld,
-                              b, w.ld, 1, i > 0, c, ldc});
+                              range_size(tile->cols), in.cols, tensor_row(in, tile->rows.begin),
+                              in.ld, b, w.ld, 1, i > 0, c, ldc});
     }
 }
 
@@ -101,7 +101,10 @@ void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind
     for (int64_t item = 0; item < across * down * y->count; item++) {
         int part = (int)(item / (across * down));
         int64_t r = item / across % down * size.rows, c = item % across * size.cols;
-        Tile tile = {set, kind, terms, count,
+        Tile tile = {set,
+                     kind,
+                     terms,
+                     count,
                      {r, r + size.rows < rows ? r + size.rows : rows},
                      {c, c + size.cols < cols ? c + size.cols : cols}};
         Tensor sum = y->sum[part];
@@ -110,7 +113,8 @@ void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind
     }
 }
 
-void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *bias, const Sharded *y) {
+void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *bias,
+                     const Sharded *y) {
     for (int s = (int)y->owned.begin; s < y->owned.end; s++) {
         const real *b = param_shard(set, bias, PARAM_VALUE, s).data;
         Tensor out = y->shard[s];
@@ -122,7 +126,8 @@ void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *b
     }
 }
 
-void linear_bias_gradient(Workspace *space, const ParamSet *set, const Param *bias, const Sharded *dy) {
+void linear_bias_gradient(Workspace *space, const ParamSet *set, const Param *bias,
+                          const Sharded *dy) {
     for (int s = (int)dy->owned.begin; s < dy->owned.end; s++)
         workspace_add_row_sum(space, dy->shard[s], param_shard(set, bias, PARAM_GRADIENT, s).data);
 }

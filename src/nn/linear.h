@@ -1,8 +1,9 @@
 /* Column- and row-parallel products (Shoeybi et al. 2019, section 3), one logical shard at a time.
  *
- * Weights are [out, in]. Column-parallel (q, k, v, gate, up, lm head): cut by out; shard s of the output is
- * y_s [T, out_s] = x [T, in] W_s^T. Row-parallel (o, down): cut by in; shard s contributes the partial sum
- * h_s [T, in_s] W_s^T to y [T, out]. All calls are fixed by T and the logical cut. */
+ * Weights are [out, in]. Column-parallel (q, k, v, gate, up, lm head): cut by out; shard s of the
+ * output is y_s [T, out_s] = x [T, in] W_s^T. Row-parallel (o, down): cut by in; shard s
+ * contributes the partial sum h_s [T, in_s] W_s^T to y [T, out]. All calls are fixed by T and the
+ * logical cut. */
 #ifndef WEFT_NN_LINEAR_H
 #define WEFT_NN_LINEAR_H
 
@@ -11,13 +12,16 @@
 #include "param/param.h"
 
 /* Appends y_s = x W_s^T for the owned shards. 0 or WEFT_RUNTIME. */
-int linear_column_forward(GemmList *list, const ParamSet *set, const Param *weight, Tensor x, const Sharded *y);
+int linear_column_forward(GemmList *list, const ParamSet *set, const Param *weight, Tensor x,
+                          const Sharded *y);
 
 /* Appends dW_s += dy_s^T x. */
-int linear_column_gradient(GemmList *list, const ParamSet *set, const Param *weight, const Sharded *dy, Tensor x);
+int linear_column_gradient(GemmList *list, const ParamSet *set, const Param *weight,
+                           const Sharded *dy, Tensor x);
 
 /* Appends dW_s += dy^T h_s for a row-parallel weight. */
-int linear_row_gradient(GemmList *list, const ParamSet *set, const Param *weight, Tensor dy, const Sharded *h);
+int linear_row_gradient(GemmList *list, const ParamSet *set, const Param *weight, Tensor dy,
+                        const Sharded *h);
 
 /* Appends dh_s = dy W_s for a row-parallel weight. */
 int linear_row_input_gradient(GemmList *list, const ParamSet *set, const Param *weight, Tensor dy,
@@ -30,18 +34,21 @@ typedef struct {
 } LinearTerm;
 
 /* Partial sums over this rank's shards, up the tree as far as they form whole subtrees:
- * row-parallel forward: sum over terms of h_s W_s^T;  column-parallel backward: sum over terms of dy_s W_s.
- * Tile by tile: a tile's shards are multiplied and combined while it is in cache. All terms share one axis. */
+ * row-parallel forward: sum over terms of h_s W_s^T;  column-parallel backward: sum over terms of
+ * dy_s W_s. Tile by tile: a tile's shards are multiplied and combined while it is in cache. All
+ * terms share one axis. */
 typedef enum { LINEAR_ROW_FORWARD, LINEAR_COLUMN_BACKWARD } LinearSum;
-void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind, const LinearTerm *terms, int count,
-                     const Partials *y);
+void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind,
+                     const LinearTerm *terms, int count, const Partials *y);
 
 /* Thread scratch that linear_partials needs for y [rows, cols] over this weight. */
 size_t linear_partials_scratch(LinearSum kind, const Param *weight, int64_t rows);
 
 /* y_s += b_s in every row of the owned shards. */
-void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *bias, const Sharded *y);
+void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *bias,
+                     const Sharded *y);
 /* db_s += sum over rows of dy_s. */
-void linear_bias_gradient(Workspace *space, const ParamSet *set, const Param *bias, const Sharded *dy);
+void linear_bias_gradient(Workspace *space, const ParamSet *set, const Param *bias,
+                          const Sharded *dy);
 
 #endif

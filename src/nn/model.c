@@ -26,23 +26,31 @@ int model_declare(Model *model, const ModelConfig *config, int tensor_rank, int 
     int status = declare_axes(model, tp);
     if (status) return status;
     int64_t rows = config->sequences * config->context;
-    model->space = (Workspace){.threads = config->threads, .rows = rows,
+    model->space = (Workspace){.threads = config->threads,
+                               .rows = rows,
                                .row_shards = shard_count(rows, config->grid_tensor)};
     params_init(&model->set, tensor_rank, tp);
     model->layer = calloc((size_t)config->layers, sizeof *model->layer);
     model->stream = calloc((size_t)config->layers + 1, sizeof *model->stream);
-    if (!model->layer || !model->stream) return error_set(WEFT_RUNTIME, "out of memory: layer tables");
+    if (!model->layer || !model->stream)
+        return error_set(WEFT_RUNTIME, "out of memory: layer tables");
     status = params_declare(&model->set,
-                            &(ParamSpec){.name = "model.embed_tokens.weight", .rank = 2,
-                                         .rows = config->vocab, .cols = config->attention.d_model,
-                                         .split = SPLIT_ROWS, .axis = &model->vocab, .unit_size = 1,
-                                         .init = INIT_NORMAL, .init_std = config->embed_init,
-                                         .init_key = INIT_KEY_EMBEDDING, .decay = true},
+                            &(ParamSpec){.name = "model.embed_tokens.weight",
+                                         .rank = 2,
+                                         .rows = config->vocab,
+                                         .cols = config->attention.d_model,
+                                         .split = SPLIT_ROWS,
+                                         .axis = &model->vocab,
+                                         .unit_size = 1,
+                                         .init = INIT_NORMAL,
+                                         .init_std = config->embed_init,
+                                         .init_key = INIT_KEY_EMBEDDING,
+                                         .decay = true},
                             &model->embedding);
     for (int l = 0; l < config->layers && !status; l++) status = layer_declare(model, l);
     if (status) return status;
     return head_declare(&model->head, &model->set, &model->space, config->attention.d_model,
-                        config->norm_eps, config->head_init, &model->vocab,
+                        config->norm_eps, config->embed_init, &model->vocab,
                         config->tied ? model->embedding : -1);
 }
 
@@ -83,9 +91,13 @@ static int open_exchanges(Model *model) {
                {&model->exchange_attention, &model->groups},
                {&model->exchange_head, &model->vocab}};
     for (int i = 0; i < 3; i++) {
-        ExchangeSpec spec = {.group = GROUP_TENSOR, .axis = row[i].axis, .rows = model->space.rows,
-                             .cols = config->attention.d_model, .reduction = config->reduction,
-                             .transport = config->transport, .threads = config->threads,
+        ExchangeSpec spec = {.group = GROUP_TENSOR,
+                             .axis = row[i].axis,
+                             .rows = model->space.rows,
+                             .cols = config->attention.d_model,
+                             .reduction = config->reduction,
+                             .transport = config->transport,
+                             .threads = config->threads,
                              .share = model->exchange_ffn};
         int status = exchange_open(row[i].exchange, model->grid, &spec);
         if (status) return status;
@@ -126,8 +138,8 @@ void model_forget(Model *model) {
 }
 
 static int forward(Model *model, const Pass *pass, const int32_t *tokens) {
-    residual_embed(&model->space, model->grid, &model->set, &model->set.param[model->embedding], tokens,
-                   model->stream[0]);
+    residual_embed(&model->space, model->grid, &model->set, &model->set.param[model->embedding],
+                   tokens, model->stream[0]);
     for (int l = 0; l < model->config.layers; l++) {
         int status = fault_point(PHASE_FORWARD);
         if (!status) status = layer_forward(model, l, pass);
@@ -141,7 +153,8 @@ static Tensor last(const Model *model) { return model->stream[model->config.laye
 int model_train(Model *model, const Pass *pass, const int32_t *tokens, const int32_t *targets,
                 double scale, double *loss) {
     int status = forward(model, pass, tokens);
-    if (!status) status = head_loss(&model->head, last(model), targets, scale, model->gradient, loss);
+    if (!status)
+        status = head_loss(&model->head, last(model), targets, scale, model->gradient, loss);
     for (int l = (int)model->config.layers - 1; l >= 0 && !status; l--) {
         status = fault_point(PHASE_BACKWARD);
         if (!status) status = layer_backward(model, l, pass);

@@ -1,13 +1,14 @@
 /* The decoder: pre-norm, Llama-shaped (Touvron et al. 2023).
  *
- *   x = embed(tokens);  per layer: x += o(attention(norm(x)));  x += dropout(ffn(norm(x)));  loss(lm_head(norm(x)))
+ *   x = embed(tokens);  per layer: x += o(attention(norm(x)));  x += dropout(ffn(norm(x)));
+ * loss(lm_head(norm(x)))
  *
- *     model_declare(&model, &config, tensor_rank, tp);   // parameters and sizes: `plan` stops here, no MPI needed
- *     model_allocate(&model, &grid, training);           // memory and exchanges. Collective
- *     model_train(&model, &pass, tokens, targets, scale, &loss) ...
- *     model_release(&model);
+ *     model_declare(&model, &config, tensor_rank, tp);   // parameters and sizes: `plan` stops
+ * here, no MPI needed model_allocate(&model, &grid, training);           // memory and exchanges.
+ * Collective model_train(&model, &pass, tokens, targets, scale, &loss) ... model_release(&model);
  *
- * One step touches: residual_embed -> [layer_forward]* -> head_loss -> [layer_backward]* -> residual_embed_backward. */
+ * One step touches: residual_embed -> [layer_forward]* -> head_loss -> [layer_backward]* ->
+ * residual_embed_backward. */
 #ifndef WEFT_NN_MODEL_H
 #define WEFT_NN_MODEL_H
 
@@ -24,18 +25,19 @@ typedef struct {
     AttentionConfig attention;
     FfnConfig ffn;
     double output_dropout;
-    double embed_init, head_init;   /* std of embedding; of an untied lm head */
+    double embed_init; /* std of embedding and lm head */
     uint64_t seed;
-    int grid_tensor;                /* logical shards */
+    int grid_tensor; /* logical shards */
     Reduction reduction;
     Transport transport;
     Recompute recompute;
     int threads;
 } ModelConfig;
 
-/* What backward needs of a layer. Which of it each layer has to itself depends on Recompute; the rest is shared by all. */
+/* What backward needs of a layer. Which of it each layer has to itself depends on Recompute; the
+ * rest is shared by all. */
 typedef struct {
-    Tensor middle;                  /* [T, D]: the residual stream between the sublayers */
+    Tensor middle;                     /* [T, D]: the residual stream between the sublayers */
     real *scale_attention, *scale_ffn; /* [T] */
     AttentionSaved attention;
     FfnSaved ffn;
@@ -45,7 +47,7 @@ typedef struct {
 typedef struct {
     SelfAttention attention;
     Ffn ffn;
-    int norm_attention, norm_ffn;   /* places in the set */
+    int norm_attention, norm_ffn; /* places in the set */
     LayerSaved saved;
 } Layer;
 
@@ -57,40 +59,45 @@ typedef struct {
     Arena arena;
     AxisLayout vocab, groups, channels;
     int embedding;
-    Layer *layer;                   /* [layers] */
+    Layer *layer; /* [layers] */
     Head head;
-    Tensor *stream;                 /* [layers + 1] of [T, D]: the input of each layer, and the last's output */
-    Tensor rotary;                  /* [context, head_dim] */
-    Tensor sum, gradient, branch;   /* [T, D]: a sublayer's output or dx; d(stream); a branch's dy */
+    Tensor *stream; /* [layers + 1] of [T, D]: the input of each layer, and the last's output */
+    Tensor rotary;  /* [context, head_dim] */
+    Tensor sum, gradient, branch; /* [T, D]: a sublayer's output or dx; d(stream); a branch's dy */
     AttentionSaved attention_gradient;
     Exchange *exchange_attention, *exchange_ffn, *exchange_head;
 } Model;
 
-/* Axes, parameters and scratch sizes for one tensor rank of tp. No memory but tables, no MPI. 0, or WEFT_USAGE / WEFT_RUNTIME. */
+/* Axes, parameters and scratch sizes for one tensor rank of tp. No memory but tables, no MPI. 0, or
+ * WEFT_USAGE / WEFT_RUNTIME. */
 int model_declare(Model *model, const ModelConfig *config, int tensor_rank, int tp);
 
-/* Bytes of activations and scratch on this rank, after model_declare (without exchanges and parameters). */
+/* Bytes of activations and scratch on this rank, after model_declare (without exchanges and
+ * parameters). */
 size_t model_activation_bytes(Model *model);
 
-/* Memory for activations, and parameters with (training) or without gradients and moments; opens the exchanges.
- * Collective over GROUP_TENSOR of `grid`; the error is agreed within GROUP_GRID. */
+/* Memory for activations, and parameters with (training) or without gradients and moments; opens
+ * the exchanges. Collective over GROUP_TENSOR of `grid`; the error is agreed within GROUP_GRID. */
 int model_allocate(Model *model, Grid *grid, bool training);
 void model_release(Model *model); /* Collective over GROUP_TENSOR */
 /* Frees what model_declare made, when there was no model_allocate. */
 void model_forget(Model *model);
 
-/* One microbatch forward and backward: tokens, targets [T], negative targets masked. *loss: sum over unmasked rows. Gradients of
- * loss * scale are added to the set's. Collective over GROUP_TENSOR. 0 or a negative code. */
-int model_train(Model *model, const Pass *pass, const int32_t *tokens, const int32_t *targets, double scale,
-                double *loss);
+/* One microbatch forward and backward: tokens, targets [T], negative targets masked. *loss: sum
+ * over unmasked rows. Gradients of loss * scale are added to the set's. Collective over
+ * GROUP_TENSOR. 0 or a negative code. */
+int model_train(Model *model, const Pass *pass, const int32_t *tokens, const int32_t *targets,
+                double scale, double *loss);
 
 /* Forward alone. Collective over GROUP_TENSOR. */
 int model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, double *loss);
 
-/* Forward of tokens [T], then the logits [vocab] of one row, on all ranks. Collective over GROUP_TENSOR. */
+/* Forward of tokens [T], then the logits [vocab] of one row, on all ranks. Collective over
+ * GROUP_TENSOR. */
 int model_logits(Model *model, const int32_t *tokens, int64_t row, double *logits);
 
-/* Multiply-adds of one token's forward pass through the whole model (products only; attention at full causal length / 2). */
+/* Multiply-adds of one token's forward pass through the whole model (products only; attention at
+ * full causal length / 2). */
 double model_forward_products(const ModelConfig *config);
 
 #endif

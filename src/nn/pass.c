@@ -36,8 +36,8 @@ void workspace_add_row_sum(Workspace *space, Tensor x, real *gradient) {
     workspace_reduce_row_sums(space, x.cols, gradient);
 }
 
-void sharded_take(Sharded *sharded, Arena *arena, const AxisLayout *axis, int rank, int64_t unit_size,
-                  int64_t rows) {
+void sharded_take(Sharded *sharded, Arena *arena, const AxisLayout *axis, int rank,
+                  int64_t unit_size, int64_t rows) {
     sharded->owned = axis_owned(axis, rank);
     for (int s = (int)sharded->owned.begin; s < sharded->owned.end; s++) {
         int64_t cols = range_size(axis_units(axis, s)) * unit_size;

@@ -1,7 +1,9 @@
-/* What one forward or backward knows of its place, and the memory all modules share while they work.
+/* What one forward or backward knows of its place, and the memory all modules share while they
+ * work.
  *
- * A Workspace holds what every layer may use in turn: the list of products, one block of scratch per thread, and the [T, D]
- * buffers that live only within a layer. Modules say how much scratch a thread needs before memory is taken. */
+ * A Workspace holds what every layer may use in turn: the list of products, one block of scratch
+ * per thread, and the [T, D] buffers that live only within a layer. Modules say how much scratch a
+ * thread needs before memory is taken. */
 #ifndef WEFT_NN_PASS_H
 #define WEFT_NN_PASS_H
 
@@ -19,19 +21,19 @@ typedef enum {
 } Recompute;
 
 typedef struct {
-    int64_t step, microbatch;  /* microbatch within the global step */
-    bool training;             /* dropout on */
+    int64_t step, microbatch; /* microbatch within the global step */
+    bool training;            /* dropout on */
 } Pass;
 
 typedef struct {
     int threads;
-    int row_shards;            /* min(grid.tensor, T): how sums over rows are cut */
-    int64_t rows;              /* T */
-    size_t thread_bytes;       /* scratch per thread */
+    int row_shards;      /* min(grid.tensor, T): how sums over rows are cut */
+    int64_t rows;        /* T */
+    size_t thread_bytes; /* scratch per thread */
     char *thread_memory;
     GemmList products;
-    double *row_sums;          /* [row_shards, widest] partial sums over rows */
-    int64_t widest;            /* most columns any row sum has */
+    double *row_sums; /* [row_shards, widest] partial sums over rows */
+    int64_t widest;   /* most columns any row sum has */
 } Workspace;
 
 /* Before memory: at least this much scratch per thread; row sums of at least this many columns. */
@@ -41,19 +43,21 @@ void workspace_take(Workspace *space, Arena *arena);
 void workspace_release(Workspace *space);
 void *workspace_scratch(const Workspace *space, int thread);
 
-/* gradient[c] += sum over the T rows of x's column c: per row shard in double, then up the tree over row shards. */
+/* gradient[c] += sum over the T rows of x's column c: per row shard in double, then up the tree
+ * over row shards. */
 void workspace_add_row_sum(Workspace *space, Tensor x, real *gradient);
 /* The second half alone: row_sums [row_shards, cols] are there already (cols apart). */
 void workspace_reduce_row_sums(Workspace *space, int64_t cols, real *gradient);
 
-/* One view per owned shard of an activation whose columns are cut: shard s is [T, size of the cut], contiguous. */
+/* One view per owned shard of an activation whose columns are cut: shard s is [T, size of the cut],
+ * contiguous. */
 typedef struct {
     Range owned;
     Tensor shard[SHARD_MAX];
 } Sharded;
 
 /* Takes memory for the owned shards of [rows, axis units * unit_size]. */
-void sharded_take(Sharded *sharded, Arena *arena, const AxisLayout *axis, int rank, int64_t unit_size,
-                  int64_t rows);
+void sharded_take(Sharded *sharded, Arena *arena, const AxisLayout *axis, int rank,
+                  int64_t unit_size, int64_t rows);
 
 #endif

@@ -13,19 +13,22 @@ static Range chunk_at(int64_t rows, int64_t chunk) {
     return (Range){begin, end < rows ? end : rows};
 }
 
-void residual_norm(const Workspace *space, Tensor x, const real *gain, double eps, Tensor y, real *scale) {
+void residual_norm(const Workspace *space, Tensor x, const real *gain, double eps, Tensor y,
+                   real *scale) {
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t c = 0; c < chunk_count(x.rows); c++)
         norm_forward(chunk_at(x.rows, c), x, gain, eps, y, scale);
 }
 
-void residual_norm_again(const Workspace *space, Tensor x, const real *gain, const real *scale, Tensor y) {
+void residual_norm_again(const Workspace *space, Tensor x, const real *gain, const real *scale,
+                         Tensor y) {
 #pragma omp parallel for num_threads(space->threads) schedule(static)
-    for (int64_t c = 0; c < chunk_count(x.rows); c++) norm_again(chunk_at(x.rows, c), x, gain, scale, y);
+    for (int64_t c = 0; c < chunk_count(x.rows); c++)
+        norm_again(chunk_at(x.rows, c), x, gain, scale, y);
 }
 
-void residual_norm_backward(Workspace *space, Tensor dy, Tensor x, const real *gain, const real *scale,
-                            Tensor dx, real *gain_gradient) {
+void residual_norm_backward(Workspace *space, Tensor dy, Tensor x, const real *gain,
+                            const real *scale, Tensor dx, real *gain_gradient) {
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int s = 0; s < space->row_shards; s++)
         norm_backward(shard_range(x.rows, space->row_shards, s), dy, x, gain, scale, dx,
@@ -33,8 +36,8 @@ void residual_norm_backward(Workspace *space, Tensor dy, Tensor x, const real *g
     workspace_reduce_row_sums(space, x.cols, gain_gradient);
 }
 
-void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias, const Dropout *dropout,
-                  Tensor out) {
+void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias,
+                  const Dropout *dropout, Tensor out) {
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t c = 0; c < chunk_count(x.rows); c++) {
         Range rows = chunk_at(x.rows, c);
@@ -83,7 +86,8 @@ void residual_embed(const Workspace *space, Grid *grid, const ParamSet *set, con
             memset(tensor_row(x, t), 0, (size_t)x.cols * sizeof(real));
     }
     if (group_size(grid, GROUP_TENSOR) > 1)
-        comm_assemble(grid, GROUP_TENSOR, x.data, ((int64_t)sizeof(real) * x.rows * x.cols + 7) / 8);
+        comm_assemble(grid, GROUP_TENSOR, x.data,
+                      ((int64_t)sizeof(real) * x.rows * x.cols + 7) / 8);
 }
 
 void residual_embed_backward(const Workspace *space, const ParamSet *set, const Param *table,

@@ -20,7 +20,8 @@ int attention_declare(SelfAttention *attention, ParamSet *set, Workspace *space,
     *attention = (SelfAttention){.config = *config, .set = set, .space = space, .axis = *axis};
     attention->head_dim = config->d_model / config->heads;
     attention->group_heads = (int)(config->heads / config->kv_heads);
-    int64_t group = attention->group_heads * attention->head_dim, all = config->heads * attention->head_dim;
+    int64_t group = attention->group_heads * attention->head_dim,
+            all = config->heads * attention->head_dim;
     struct {
         const char *name;
         uint32_t key;
@@ -30,28 +31,39 @@ int attention_declare(SelfAttention *attention, ParamSet *set, Workspace *space,
         int *index;
     } tensor[] = {
         {"q", INIT_KEY_Q, all, config->d_model, group, SPLIT_ROWS, config->init_in, &attention->q},
-        {"k", INIT_KEY_K, config->kv_heads * attention->head_dim, config->d_model, attention->head_dim,
-         SPLIT_ROWS, config->init_in, &attention->k},
-        {"v", INIT_KEY_V, config->kv_heads * attention->head_dim, config->d_model, attention->head_dim,
-         SPLIT_ROWS, config->init_in, &attention->v},
+        {"k", INIT_KEY_K, config->kv_heads * attention->head_dim, config->d_model,
+         attention->head_dim, SPLIT_ROWS, config->init_in, &attention->k},
+        {"v", INIT_KEY_V, config->kv_heads * attention->head_dim, config->d_model,
+         attention->head_dim, SPLIT_ROWS, config->init_in, &attention->v},
         {"o", INIT_KEY_O, config->d_model, all, group, SPLIT_COLS, config->init_out, &attention->o},
     };
     for (int i = 0; i < 4; i++) {
         char name[PARAM_NAME];
         snprintf(name, sizeof name, "%s.%s_proj.weight", prefix, tensor[i].name);
-        int status = params_declare(
-            set,
-            &(ParamSpec){.name = name, .rank = 2, .rows = tensor[i].rows, .cols = tensor[i].cols,
-                         .split = tensor[i].split, .axis = axis, .unit_size = tensor[i].unit,
-                         .init = INIT_NORMAL, .init_std = tensor[i].std, .init_key = tensor[i].key,
-                         .layer = (uint32_t)layer, .decay = true},
-            tensor[i].index);
+        int status = params_declare(set,
+                                    &(ParamSpec){.name = name,
+                                                 .rank = 2,
+                                                 .rows = tensor[i].rows,
+                                                 .cols = tensor[i].cols,
+                                                 .split = tensor[i].split,
+                                                 .axis = axis,
+                                                 .unit_size = tensor[i].unit,
+                                                 .init = INIT_NORMAL,
+                                                 .init_std = tensor[i].std,
+                                                 .init_key = tensor[i].key,
+                                                 .layer = (uint32_t)layer,
+                                                 .decay = true},
+                                    tensor[i].index);
         if (status) return status;
     }
     AttentionShape shape = shape_of(attention);
     workspace_need(space, attention_scratch(&shape), config->d_model);
-    workspace_need(space, linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[attention->o], space->rows), 0);
-    workspace_need(space, linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[attention->q], space->rows), 0);
+    workspace_need(
+        space, linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[attention->o], space->rows),
+        0);
+    workspace_need(
+        space,
+        linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[attention->q], space->rows), 0);
     return 0;
 }
 
@@ -81,7 +93,8 @@ typedef struct {
 
 static int64_t unit_count(const SelfAttention *attention, Range owned) {
     int64_t groups = 0;
-    for (int s = (int)owned.begin; s < owned.end; s++) groups += range_size(axis_units(&attention->axis, s));
+    for (int s = (int)owned.begin; s < owned.end; s++)
+        groups += range_size(axis_units(&attention->axis, s));
     return groups * (attention->space->rows / attention->config.context);
 }
 
@@ -96,10 +109,12 @@ static Unit unit_at(const SelfAttention *attention, Range owned, int64_t item) {
 }
 
 /* The unit's rows and columns of a sharded activation whose groups are `width` columns each. */
-static Tensor unit_view(const SelfAttention *attention, const Sharded *sharded, Unit unit, int64_t width) {
+static Tensor unit_view(const SelfAttention *attention, const Sharded *sharded, Unit unit,
+                        int64_t width) {
     Tensor whole = sharded->shard[unit.shard];
     int64_t length = attention->config.context;
-    return (Tensor){tensor_row(whole, unit.sequence * length) + unit.group * width, length, width, whole.ld};
+    return (Tensor){tensor_row(whole, unit.sequence * length) + unit.group * width, length, width,
+                    whole.ld};
 }
 
 static Tensor unit_lse(const SelfAttention *attention, const AttentionSaved *saved, Unit unit) {
@@ -114,8 +129,10 @@ int attention_heads(const SelfAttention *attention, Tensor x, const AttentionSav
     const Param *param = attention->set->param;
     gemm_list_clear(list);
     int status = linear_column_forward(list, attention->set, &param[attention->q], x, &saved->q);
-    if (!status) status = linear_column_forward(list, attention->set, &param[attention->k], x, &saved->k);
-    if (!status) status = linear_column_forward(list, attention->set, &param[attention->v], x, &saved->v);
+    if (!status)
+        status = linear_column_forward(list, attention->set, &param[attention->k], x, &saved->k);
+    if (!status)
+        status = linear_column_forward(list, attention->set, &param[attention->v], x, &saved->v);
     if (status) return status;
     gemm_list_run(list, attention->space->threads);
 
@@ -130,13 +147,15 @@ int attention_heads(const SelfAttention *attention, Tensor x, const AttentionSav
         rotary_apply(attention->rotary, attention->group_heads, +1, q);
         rotary_apply(attention->rotary, 1, +1, k);
         attention_forward(&shape, q, k, unit_view(attention, &saved->v, unit, head),
-                          unit_view(attention, &saved->o, unit, group), unit_lse(attention, saved, unit),
+                          unit_view(attention, &saved->o, unit, group),
+                          unit_lse(attention, saved, unit),
                           workspace_scratch(attention->space, omp_get_thread_num()));
     }
     return 0;
 }
 
-void attention_output(const SelfAttention *attention, const AttentionSaved *saved, const Partials *y) {
+void attention_output(const SelfAttention *attention, const AttentionSaved *saved,
+                      const Partials *y) {
     LinearTerm term = {&attention->set->param[attention->o], &saved->o};
     linear_partials(attention->space, attention->set, LINEAR_ROW_FORWARD, &term, 1, y);
 }
@@ -154,7 +173,8 @@ static void backward_units(const SelfAttention *attention, const AttentionSaved 
         attention_backward(&shape, unit_view(attention, &saved->q, unit, group),
                            unit_view(attention, &saved->k, unit, head),
                            unit_view(attention, &saved->v, unit, head),
-                           unit_view(attention, &saved->o, unit, group), unit_lse(attention, saved, unit),
+                           unit_view(attention, &saved->o, unit, group),
+                           unit_lse(attention, saved, unit),
                            unit_view(attention, &gradient->o, unit, group), dq, dk,
                            unit_view(attention, &gradient->v, unit, head),
                            workspace_scratch(attention->space, omp_get_thread_num()));

@@ -12,8 +12,9 @@ typedef struct {
     real beta1, beta2, eps, rate, decay, root2, scale;
 } Coefficients;
 
-static void update_run(const Coefficients *c, int64_t n, real *restrict value, const real *restrict gradient,
-                       real *restrict moment1, real *restrict moment2) {
+static void update_run(const Coefficients *c, int64_t n, real *restrict value,
+                       const real *restrict gradient, real *restrict moment1,
+                       real *restrict moment2) {
     real one1 = 1 - c->beta1, one2 = 1 - c->beta2;
     for (int64_t i = 0; i < n; i++) {
         real g = gradient[i] * c->scale;
@@ -30,8 +31,12 @@ void adamw_update(const AdamW *adamw, const ParamSet *set, int64_t update, doubl
                   double gradient_scale, int threads) {
     double correction1 = 1 - pow(adamw->beta1, (double)update);
     double correction2 = 1 - pow(adamw->beta2, (double)update);
-    Coefficients plain = {(real)adamw->beta1, (real)adamw->beta2, (real)adamw->eps,
-                          (real)(lr / correction1), 1, (real)(1 / sqrt(correction2)),
+    Coefficients plain = {(real)adamw->beta1,
+                          (real)adamw->beta2,
+                          (real)adamw->eps,
+                          (real)(lr / correction1),
+                          1,
+                          (real)(1 / sqrt(correction2)),
                           (real)gradient_scale};
     Coefficients decayed = plain;
     decayed.decay = (real)(1 - lr * adamw->weight_decay);
@@ -42,9 +47,9 @@ void adamw_update(const AdamW *adamw, const ParamSet *set, int64_t update, doubl
             int64_t size = param_shard_rows(param, s) * param_shard_cols(param, s);
             Range part = shard_range(size, omp_get_num_threads(), omp_get_thread_num());
             int64_t at = param->offset[s] + part.begin;
-            update_run(param->decay ? &decayed : &plain, range_size(part), set->arena[PARAM_VALUE] + at,
-                       set->arena[PARAM_GRADIENT] + at, set->arena[PARAM_MOMENT1] + at,
-                       set->arena[PARAM_MOMENT2] + at);
+            update_run(param->decay ? &decayed : &plain, range_size(part),
+                       set->arena[PARAM_VALUE] + at, set->arena[PARAM_GRADIENT] + at,
+                       set->arena[PARAM_MOMENT1] + at, set->arena[PARAM_MOMENT2] + at);
         }
     }
 }

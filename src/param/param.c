@@ -39,7 +39,8 @@ static void place(ParamSet *set, Param *param, const ParamSpec *spec) {
 
 int params_declare(ParamSet *set, const ParamSpec *spec, int *index) {
     if (strlen(spec->name) >= PARAM_NAME)
-        return error_set(WEFT_USAGE, "tensor name %s: longer than %d bytes", spec->name, PARAM_NAME - 1);
+        return error_set(WEFT_USAGE, "tensor name %s: longer than %d bytes", spec->name,
+                         PARAM_NAME - 1);
     if (params_find(set, spec->name) >= 0)
         return error_set(WEFT_USAGE, "tensor %s is declared twice", spec->name);
     if (set->count == set->capacity) {
@@ -50,9 +51,15 @@ int params_declare(ParamSet *set, const ParamSpec *spec, int *index) {
         set->capacity = capacity;
     }
     Param *param = &set->param[set->count];
-    *param = (Param){.rank = spec->rank, .rows = spec->rows, .cols = spec->cols, .split = spec->split,
-                     .init = spec->init, .init_std = spec->init_std, .init_key = spec->init_key,
-                     .layer = spec->layer, .decay = spec->decay};
+    *param = (Param){.rank = spec->rank,
+                     .rows = spec->rows,
+                     .cols = spec->cols,
+                     .split = spec->split,
+                     .init = spec->init,
+                     .init_std = spec->init_std,
+                     .init_key = spec->init_key,
+                     .layer = spec->layer,
+                     .decay = spec->decay};
     memcpy(param->name, spec->name, strlen(spec->name) + 1);
     param->name_hash = hash_text(spec->name);
     place(set, param, spec);

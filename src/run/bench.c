@@ -12,7 +12,8 @@
 
 enum { PAIRS = 9, SIDE = 2048, CALLS = 2 };
 
-/* One square product per thread, all threads and ranks at once: floating-point operations per second and core. */
+/* One square product per thread, all threads and ranks at once: floating-point operations per
+ * second and core. */
 static double gemm_rate(Trainer *trainer, const real *a, real *c) {
     comm_barrier(trainer->grid, GROUP_GRID);
     double start = clock_seconds();
@@ -33,8 +34,8 @@ static int compare(const void *a, const void *b) {
 
 static void print_row(const char *what, double *value, double unit, const char *name) {
     qsort(value, PAIRS, sizeof *value, compare);
-    log_print("%-28s %8.3f %s  (%.3f .. %.3f)\n", what, value[PAIRS / 2] / unit, name, value[0] / unit,
-              value[PAIRS - 1] / unit);
+    log_print("%-28s %8.3f %s  (%.3f .. %.3f)\n", what, value[PAIRS / 2] / unit, name,
+              value[0] / unit, value[PAIRS - 1] / unit);
 }
 
 static int measure(Trainer *trainer, const real *a, real *c) {

@@ -17,7 +17,8 @@ static Hash128 tensor_hash(const ParamSet *set, const Param *param) {
     return sum;
 }
 
-/* The rank that differs from most: with two there is no telling which, so rank 1 of the group is named beside rank 0. */
+/* The rank that differs from most: with two there is no telling which, so rank 1 of the group is
+ * named beside rank 0. */
 static int odd_one(const Hash128 *all, int tensors, int size, int tensor) {
     for (int r = 1; r < size; r++) {
         if (hash_equal(all[r * tensors + tensor], all[tensor])) continue;
@@ -28,7 +29,8 @@ static int odd_one(const Hash128 *all, int tensors, int size, int tensor) {
     return -1;
 }
 
-static int check_group(Grid *grid, Group group, const ParamSet *set, const Hash128 *mine, Hash128 *all) {
+static int check_group(Grid *grid, Group group, const ParamSet *set, const Hash128 *mine,
+                       Hash128 *all) {
     int size = group_size(grid, group);
     if (size == 1) return 0;
     comm_gather_all(grid, group, mine, (size_t)set->count * sizeof *mine, all);

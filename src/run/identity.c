@@ -16,7 +16,7 @@
 
 const char *identity_text(void) {
     static char text[1024];
-    snprintf(text, sizeof text, "%s; vectors %s; %s; numerics %d; build %s", gemm_identity(), VECTORS,
-             REAL_NAME, NUMERICS_VERSION, WEFT_BUILD_ID);
+    snprintf(text, sizeof text, "%s; vectors %s; %s; numerics %d; build %s", gemm_identity(),
+             VECTORS, REAL_NAME, NUMERICS_VERSION, WEFT_BUILD_ID);
     return text;
 }

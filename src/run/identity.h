@@ -1,11 +1,13 @@
-/* Who computes: what must be equal on all ranks for bits to be equal, and what a checkpoint records of it. */
+/* Who computes: what must be equal on all ranks for bits to be equal, and what a checkpoint records
+ * of it. */
 #ifndef WEFT_RUN_IDENTITY_H
 #define WEFT_RUN_IDENTITY_H
 
 /* Raised whenever tiles, blocks, trees or an approximation change the bits of a trajectory. */
 #define NUMERICS_VERSION 1
 
-/* "build ..., OpenBLAS 0.3.21 Haswell, vectors x86-64-v3, float32, numerics 1": static text. gemm_setup comes first. */
+/* "build ..., OpenBLAS 0.3.21 Haswell, vectors x86-64-v3, float32, numerics 1": static text.
+ * gemm_setup comes first. */
 const char *identity_text(void);
 
 #endif

@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-/* Round figures of a current server core and its memory. They only rank layouts against each other. */
+/* Round figures of a current server core and its memory. They only rank layouts against each other.
+ */
 static const double core_rate = 25e9; /* multiply-adds per second and core */
 static const double link_bytes = 3e9; /* per second and rank */
 static const double link_start = 20e-6;
@@ -17,8 +18,8 @@ static double share(int64_t units, int shards, int ranks) {
     return (double)axis_largest_load(&axis) / (double)units;
 }
 
-/* Products of one token's forward through this layout's busiest rank: each region ends in a sum that all wait for, so the
- * busiest rank of every axis counts, whoever it is. */
+/* Products of one token's forward through this layout's busiest rank: each region ends in a sum
+ * that all wait for, so the busiest rank of every axis counts, whoever it is. */
 static double busiest_products(const Config *config, int tp) {
     ModelConfig m = setup_model(config, 1, 1);
     int shards = m.grid_tensor;
@@ -30,8 +31,8 @@ static double busiest_products(const Config *config, int tp) {
     part.vocab = 0;
     double ffn = model_forward_products(&part) - attention;
     double head = model_forward_products(&m) - attention - ffn;
-    return attention * share(m.attention.kv_heads, shards, tp) + ffn * share(m.ffn.d_ff, shards, tp) +
-           head * share(m.vocab, shards, tp);
+    return attention * share(m.attention.kv_heads, shards, tp) +
+           ffn * share(m.ffn.d_ff, shards, tp) + head * share(m.vocab, shards, tp);
 }
 
 /* Bytes of the busiest rank's gradients: what data-parallel ranks exchange. */
@@ -52,14 +53,14 @@ LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp) {
                                                   config->train.micro_batch);
     double rows = (double)(config->train.micro_batch * config->model.context);
     double products = 3 * rows * microbatches * busiest_products(config, tp);
-    double whole = 3 * (double)(config->train.global_batch * config->model.context) * model_forward_products(&m);
+    double whole = 3 * (double)(config->train.global_batch * config->model.context) *
+                   model_forward_products(&m);
     double seconds = products / (core_rate * threads);
     if (tp > 1) {
         double bytes = rows * (double)m.attention.d_model * sizeof(real) * 2 * (tp - 1) / tp;
         seconds += microbatches * (4 * (double)m.layers + 2) * (link_start + bytes / link_bytes);
     }
-    if (dp > 1)
-        seconds += link_start + gradient_bytes(config, tp) * 2 * (dp - 1) / dp / link_bytes;
+    if (dp > 1) seconds += link_start + gradient_bytes(config, tp) * 2 * (dp - 1) / dp / link_bytes;
     return (LayoutChoice){tp, dp, seconds, products / whole};
 }
 
@@ -69,13 +70,14 @@ static int check_fixed(const char *option, int value, const char *key, int64_t m
                      (long long)most);
 }
 
-int layout_choose(const Config *config, int ranks, int threads, int tp, int dp, LayoutChoice *choice) {
+int layout_choose(const Config *config, int ranks, int threads, int tp, int dp,
+                  LayoutChoice *choice) {
     int status = check_fixed("--tp", tp, "grid.tensor", config->grid.tensor);
     if (!status) status = check_fixed("--dp", dp, "grid.data", config->grid.data);
     if (status) return status;
     if ((tp ? tp : 1) * (dp ? dp : 1) > ranks)
-        return error_set(WEFT_USAGE, "--tp %d --dp %d needs %d ranks, there are %d", tp ? tp : 1, dp ? dp : 1,
-                         (tp ? tp : 1) * (dp ? dp : 1), ranks);
+        return error_set(WEFT_USAGE, "--tp %d --dp %d needs %d ranks, there are %d", tp ? tp : 1,
+                         dp ? dp : 1, (tp ? tp : 1) * (dp ? dp : 1), ranks);
     *choice = (LayoutChoice){0};
     for (int t = tp ? tp : 1; t <= (tp ? tp : (int)config->grid.tensor) && t <= ranks; t++) {
         for (int d = dp ? dp : 1; d <= (dp ? dp : (int)config->grid.data) && t * d <= ranks; d++) {
@@ -93,5 +95,6 @@ void layout_describe(const LayoutChoice *choice, int ranks, char *text, size_t c
     snprintf(text, capacity,
              "layout tp %d x dp %d on %d rank%s%s: largest load %.3f of the products, ideal "
              "speed-up %.2f of %d",
-             choice->tp, choice->dp, ranks, ranks == 1 ? "" : "s", idle, choice->load, 1 / choice->load, used);
+             choice->tp, choice->dp, ranks, ranks == 1 ? "" : "s", idle, choice->load,
+             1 / choice->load, used);
 }

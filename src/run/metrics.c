@@ -51,7 +51,8 @@ int metrics_open(Metrics *metrics, const char *run_dir, int64_t step, int64_t ev
     if (!status && files_exists(path)) status = keep_until(path, step);
     if (status) return status;
     metrics->file = fopen(path, "a");
-    if (!metrics->file) return error_set(WEFT_RUNTIME, "%s: can't write: %s", path, strerror(errno));
+    if (!metrics->file)
+        return error_set(WEFT_RUNTIME, "%s: can't write: %s", path, strerror(errno));
     return 0;
 }
 
@@ -80,7 +81,8 @@ int metrics_write(Metrics *metrics, const StepReport *r) {
     }
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
-    if (!text) return error_set(WEFT_RUNTIME, "out of memory: metrics of step %lld", (long long)r->step);
+    if (!text)
+        return error_set(WEFT_RUNTIME, "out of memory: metrics of step %lld", (long long)r->step);
     int failed = fprintf(metrics->file, "%s\n", text) < 0 || fflush(metrics->file);
     free(text);
     return failed ? error_set(WEFT_RUNTIME, "metrics.jsonl: can't write: %s", strerror(errno)) : 0;
@@ -98,7 +100,8 @@ void metrics_progress(Metrics *metrics, const StepReport *r) {
     double *smooth = &metrics->smooth_seconds;
     double all = r->seconds + r->checkpoint + r->evaluation;
     *smooth = *smooth > 0 ? 0.95 * *smooth + 0.05 * all : all;
-    bool due = r->step == r->steps || r->evaluated || (metrics->every > 0 && r->step % metrics->every == 0);
+    bool due = r->step == r->steps || r->evaluated ||
+               (metrics->every > 0 && r->step % metrics->every == 0);
     if (!log_enabled() || (!metrics->terminal && !due)) return;
     char eta[32], line[512], held[64] = "";
     format_span(*smooth * (double)(r->steps - r->step), eta, sizeof eta);
@@ -109,10 +112,9 @@ void metrics_progress(Metrics *metrics, const StepReport *r) {
              (long long)r->step, (long long)r->steps, r->loss, r->loss / M_LN2, r->rate, r->norm,
              (double)r->step_tokens / r->seconds, 100 * r->communication / r->seconds, eta, held);
     if (metrics->terminal)
-        fprintf(stderr, "\r%s\033[K%s", line, due && (r->evaluated || r->step == r->steps) ? "\n" : "");
+        log_progress(line, r->evaluated || r->step == r->steps);
     else
         log_info("%s", line);
-    fflush(stderr);
 }
 
 void metrics_close(Metrics *metrics) {

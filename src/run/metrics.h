@@ -1,4 +1,5 @@
-/* What a run tells: one JSON object per step in <run.dir>/metrics.jsonl, and a progress line for people. Rank 0 writes. */
+/* What a run tells: one JSON object per step in <run.dir>/metrics.jsonl, and a progress line for
+ * people. Rank 0 writes. */
 #ifndef WEFT_RUN_METRICS_H
 #define WEFT_RUN_METRICS_H
 
@@ -9,23 +10,23 @@
 #include <stdio.h>
 
 typedef struct {
-    int64_t step;               /* after this step: 1, 2, ... */
-    int64_t steps, tokens;      /* planned; seen in all */
-    double loss;                /* nats per token */
-    double rate, norm;          /* learning rate; gradient norm before clipping */
-    Hash128 samples;            /* of the step's sample ids in order */
+    int64_t step;          /* after this step: 1, 2, ... */
+    int64_t steps, tokens; /* planned; seen in all */
+    double loss;           /* nats per token */
+    double rate, norm;     /* learning rate; gradient norm before clipping */
+    Hash128 samples;       /* of the step's sample ids in order */
     bool evaluated;
-    double held_out;            /* nats per token */
+    double held_out; /* nats per token */
     int64_t step_tokens;
     double seconds, communication, optimizer, checkpoint, evaluation; /* of this step */
-    int64_t peak_bytes;         /* of the largest rank */
+    int64_t peak_bytes;                                               /* of the largest rank */
 } StepReport;
 
 typedef struct {
     FILE *file;
-    bool terminal;              /* progress overwrites its line */
-    int64_t every;              /* else: a line every so many steps */
-    double smooth_seconds;      /* of a step: exponential mean, for the ETA */
+    bool terminal;         /* progress overwrites its line */
+    int64_t every;         /* else: a line every so many steps */
+    double smooth_seconds; /* of a step: exponential mean, for the ETA */
 } Metrics;
 
 /* Opens run_dir/metrics.jsonl, keeping its lines up to `step`. 0 or WEFT_RUNTIME. */

@@ -7,10 +7,13 @@
 
 enum { LEAST_K = 128 }; /* below this a BLAS call loses speed (measured: about 5 %) */
 
-static size_t exchange_plan(const Model *model, int tensor_rank, const AxisLayout *batch, int data_rank) {
+static size_t exchange_plan(const Model *model, int tensor_rank, const AxisLayout *batch,
+                            int data_rank) {
     const ModelConfig *config = &model->config;
-    ExchangeSpec tensor = {.group = GROUP_TENSOR, .rows = model->space.rows,
-                           .cols = config->attention.d_model, .reduction = config->reduction,
+    ExchangeSpec tensor = {.group = GROUP_TENSOR,
+                           .rows = model->space.rows,
+                           .cols = config->attention.d_model,
+                           .reduction = config->reduction,
                            .transport = config->transport};
     const AxisLayout *axes[] = {&model->channels, &model->groups, &model->vocab};
     size_t largest = 0; /* one exchange's buffers serve the others where they are large enough */
@@ -19,8 +22,12 @@ static size_t exchange_plan(const Model *model, int tensor_rank, const AxisLayou
         size_t bytes = exchange_bytes_predicted(&tensor, tensor_rank);
         if (bytes > largest) largest = bytes;
     }
-    ExchangeSpec data = {.group = GROUP_DATA, .axis = batch, .rows = 1, .cols = model->set.elements,
-                         .reduction = config->reduction, .transport = config->transport};
+    ExchangeSpec data = {.group = GROUP_DATA,
+                         .axis = batch,
+                         .rows = 1,
+                         .cols = model->set.elements,
+                         .reduction = config->reduction,
+                         .transport = config->transport};
     return largest + exchange_bytes_predicted(&data, data_rank);
 }
 
@@ -47,9 +54,11 @@ static double megabytes(size_t bytes) { return (double)bytes / 1e6; }
 static void print_small_k(const char *what, const AxisLayout *axis, int64_t unit) {
     int64_t smallest = axis->units * unit;
     for (int s = 0; s < axis->shards; s++)
-        if (range_size(axis_units(axis, s)) * unit < smallest) smallest = range_size(axis_units(axis, s)) * unit;
+        if (range_size(axis_units(axis, s)) * unit < smallest)
+            smallest = range_size(axis_units(axis, s)) * unit;
     if (smallest < LEAST_K)
-        log_print("note: a shard of %s has %lld columns; products with fewer than %d run slower: a smaller "
+        log_print("note: a shard of %s has %lld columns; products with fewer than %d run slower: a "
+                  "smaller "
                   "grid.tensor helps\n",
                   what, (long long)smallest, LEAST_K);
 }
@@ -60,11 +69,13 @@ static int print_model(const Config *config, int threads) {
     int status = model_declare(&model, &shape, 0, 1);
     if (!status) {
         double products = model_forward_products(&shape);
-        log_print("parameters      %lld in %d tensors\n", (long long)params_count(&model.set), model.set.count);
+        log_print("parameters      %lld in %d tensors\n", (long long)params_count(&model.set),
+                  model.set.count);
         log_print("forward         %.0f multiply-adds a token; a step %.3g\n", products,
                   3 * products * (double)(config->train.global_batch * config->model.context));
         log_print("logical grid    %lld tensor x %lld data shards; microbatch of %lld rows\n",
-                  (long long)config->grid.tensor, (long long)config->grid.data, (long long)model.space.rows);
+                  (long long)config->grid.tensor, (long long)config->grid.data,
+                  (long long)model.space.rows);
         print_small_k("d_ff", &model.channels, 1);
         print_small_k("the attention output", &model.groups,
                       model.config.attention.d_model / model.config.attention.kv_heads);
@@ -85,7 +96,8 @@ int plan_print(const Config *config, int ranks, int tp, int dp) {
     log_print("rank   parameters  gradients    moments  activations  exchanges      total (MB)\n");
     for (int r = 0; r < choice.tp * choice.dp; r++) {
         MemoryPlan m;
-        status = plan_memory(config, threads, choice.tp, choice.dp, r % choice.tp, r / choice.tp, &m);
+        status =
+            plan_memory(config, threads, choice.tp, choice.dp, r % choice.tp, r / choice.tp, &m);
         if (status) return status;
         log_print("%4d   %10.1f %10.1f %10.1f   %10.1f %10.1f %10.1f\n", r, megabytes(m.parameters),
                   megabytes(m.gradients), megabytes(m.moments), megabytes(m.activations),

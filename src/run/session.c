@@ -15,7 +15,8 @@ static int same_everywhere(Grid *grid, const Config *config) {
     int status = comm_same_text(grid, GROUP_WORLD, "the program", identity_text());
     if (status) return status;
     char *text = config_format(config);
-    status = comm_agree(grid, GROUP_WORLD, text ? 0 : error_set(WEFT_RUNTIME, "out of memory: config"));
+    status =
+        comm_agree(grid, GROUP_WORLD, text ? 0 : error_set(WEFT_RUNTIME, "out of memory: config"));
     if (!status) status = comm_same_text(grid, GROUP_WORLD, "the config", text);
     free(text);
     return status;

@@ -22,10 +22,12 @@ int setup_threads(const Config *config, int node_ranks) {
     return threads > 0 ? threads : 1;
 }
 
-/* Standard deviation of a projection's initial values: init.std, or 1/sqrt(fan in); those that write into the residual stream are
- * scaled by 1/sqrt(2 * layers) (Radford et al. 2019, section 2.3). */
+/* Standard deviation of a projection's initial values: init.std, or 1/sqrt(fan in); those that
+ * write into the residual stream are scaled by 1/sqrt(2 * layers) (Radford et al. 2019,
+ * section 2.3). */
 static double init_std(const Config *config, int64_t fan_in, bool residual) {
-    double std = strcmp(config->init.scheme, "fan_in") ? config->init.std : 1 / sqrt((double)fan_in);
+    double std =
+        strcmp(config->init.scheme, "fan_in") ? config->init.std : 1 / sqrt((double)fan_in);
     return residual ? std / sqrt(2.0 * (double)config->model.layers) : std;
 }
 
@@ -52,13 +54,13 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
         .tied = config->model.tie_embeddings,
         .norm_eps = config->model.norm_eps,
         .attention = {d, config->model.heads, config->model.kv_heads, config->model.context,
-                      config->model.rope_theta, init_std(config, d, false), init_std(config, d, true)},
+                      config->model.rope_theta, init_std(config, d, false),
+                      init_std(config, d, true)},
         .ffn = {config->ffn.kind, activation_find(config->ffn.activation), d, config->ffn.d_ff,
                 config->ffn.bias, config->ffn.hidden_dropout, seed, init_std(config, d, false),
                 init_std(config, config->ffn.d_ff, true)},
         .output_dropout = config->ffn.output_dropout,
         .embed_init = config->init.std,
-        .head_init = init_std(config, d, false),
         .seed = seed,
         .grid_tensor = (int)config->grid.tensor,
         .reduction =
@@ -70,9 +72,15 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
 }
 
 DatasetSpec setup_dataset(const Config *config) {
-    return (DatasetSpec){config->data.kind, config->data.train, config->data.held,
-                         config->data.held_out, (int)config->data.token_bytes, config->model.vocab,
-                         config->model.context, config->train.micro_batch, config->train.global_batch,
+    return (DatasetSpec){config->data.kind,
+                         config->data.train,
+                         config->data.held,
+                         config->data.held_out,
+                         (int)config->data.token_bytes,
+                         config->model.vocab,
+                         config->model.context,
+                         config->train.micro_batch,
+                         config->train.global_batch,
                          (uint64_t)config->run.seed};
 }
 
@@ -82,6 +90,6 @@ AdamW setup_adamw(const Config *config) {
 }
 
 Schedule setup_schedule(const Config *config) {
-    return (Schedule){config->optim.lr, config->optim.min_lr, config->optim.warmup, config->train.steps,
-                      !strcmp(config->optim.schedule, "cosine")};
+    return (Schedule){config->optim.lr, config->optim.min_lr, config->optim.warmup,
+                      config->train.steps, !strcmp(config->optim.schedule, "cosine")};
 }

@@ -31,10 +31,11 @@ static json_t *origin_block(const Trainer *trainer) {
     gethostname(host, sizeof host - 1);
     clock_stamp(stamp, sizeof stamp);
     const Grid *grid = trainer->grid;
-    return json_pack("{s:{s:i, s:i, s:i, s:i}, s:s, s:s, s:s, s:s, s:s}", "layout", "tp", grid->tp, "dp",
-                     grid->dp, "ranks", grid->world_size, "threads", trainer->threads, "recompute",
-                     trainer->config.train.recompute, "reduction", trainer->config.grid.reduction, "host",
-                     host, "written", stamp, "identity", identity_text());
+    return json_pack("{s:{s:i, s:i, s:i, s:i}, s:s, s:s, s:s, s:s, s:s}", "layout", "tp", grid->tp,
+                     "dp", grid->dp, "ranks", grid->world_size, "threads", trainer->threads,
+                     "recompute", trainer->config.train.recompute, "reduction",
+                     trainer->config.grid.reduction, "host", host, "written", stamp, "identity",
+                     identity_text());
 }
 
 static json_t *implementation_block(void) {
@@ -51,9 +52,10 @@ static int make_blocks(Trainer *trainer, Blocks *blocks) {
     if (!failed) {
         char digest[HASH_TEXT];
         hash_format(trainer->data_digest, digest);
-        failed = json_object_set_new(blocks->details, "implementation", implementation_block()) ||
-                 json_object_set_new(blocks->details, "training_data_digest", json_string(digest)) ||
-                 json_object_set_new(blocks->origin, "config", json_string(text));
+        failed =
+            json_object_set_new(blocks->details, "implementation", implementation_block()) ||
+            json_object_set_new(blocks->details, "training_data_digest", json_string(digest)) ||
+            json_object_set_new(blocks->origin, "config", json_string(text));
     }
     free(text);
     return failed ? error_set(WEFT_RUNTIME, "out of memory: manifest") : 0;
@@ -93,8 +95,8 @@ int state_save(Trainer *trainer) {
     status = comm_agree(trainer->grid, GROUP_GRID, status ? status : made);
     if (!status) {
         CheckpointState state = checkpoint_state(trainer, &blocks);
-        status = checkpoint_save(trainer->grid, &trainer->model.set, &state, trainer->config.run.dir,
-                                 (int)trainer->config.checkpoint.keep);
+        status = checkpoint_save(trainer->grid, &trainer->model.set, &state,
+                                 trainer->config.run.dir, (int)trainer->config.checkpoint.keep);
     }
     blocks_release(&blocks);
     return status;
@@ -104,7 +106,8 @@ int state_config(const char *directory, Config *config) {
     json_t *manifest;
     int status = checkpoint_manifest(directory, &manifest);
     if (status) return status;
-    const char *text = json_string_value(json_object_get(json_object_get(manifest, "origin"), "config"));
+    const char *text =
+        json_string_value(json_object_get(json_object_get(manifest, "origin"), "config"));
     config_defaults(config);
     status = text ? config_read_text(config, text, directory)
                   : error_set(WEFT_INPUT, "%s: its manifest holds no config", directory);
@@ -116,7 +119,8 @@ int state_config(const char *directory, Config *config) {
 static int find_together(Trainer *trainer, const char *from, char *found, size_t capacity) {
     int status = 0;
     found[0] = '\0';
-    if (group_rank(trainer->grid, GROUP_GRID) == 0) status = checkpoint_find(from, true, found, capacity);
+    if (group_rank(trainer->grid, GROUP_GRID) == 0)
+        status = checkpoint_find(from, true, found, capacity);
     status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) comm_broadcast(trainer->grid, GROUP_GRID, found, capacity, 0);
     return status;
@@ -128,20 +132,23 @@ static int check_grid(const Config *config, const json_t *manifest, const char *
     int64_t tensor = json_integer_value(json_object_get(grid, "tensor"));
     int64_t data = json_integer_value(json_object_get(grid, "data"));
     if (tensor == config->grid.tensor && data == config->grid.data) return 0;
-    return error_set(WEFT_USAGE,
-                     "%s: made on logical grid tensor %lld x data %lld, the config has %lld x %lld: sums "
-                     "would go another way; set grid.tensor and grid.data to the checkpoint's (the number "
-                     "of ranks is free)",
-                     directory, (long long)tensor, (long long)data, (long long)config->grid.tensor,
-                     (long long)config->grid.data);
+    return error_set(
+        WEFT_USAGE,
+        "%s: made on logical grid tensor %lld x data %lld, the config has %lld x %lld: sums "
+        "would go another way; set grid.tensor and grid.data to the checkpoint's (the number "
+        "of ranks is free)",
+        directory, (long long)tensor, (long long)data, (long long)config->grid.tensor,
+        (long long)config->grid.data);
 }
 
 static int check_function(const Trainer *trainer, const json_t *manifest, const char *directory) {
     json_t *now = config_function(&trainer->config, trainer->data.order.samples);
-    char *differences = now ? checkpoint_differences(json_object_get(manifest, "function"), now) : NULL;
+    char *differences =
+        now ? checkpoint_differences(json_object_get(manifest, "function"), now) : NULL;
     int status = now ? 0 : error_set(WEFT_RUNTIME, "out of memory: manifest");
     if (differences)
-        status = error_set(WEFT_USAGE, "%s: the config describes another function:\n%s", directory, differences);
+        status = error_set(WEFT_USAGE, "%s: the config describes another function:\n%s", directory,
+                           differences);
     json_decref(now);
     free(differences);
     return status;
@@ -156,10 +163,11 @@ static void tell_changes(const Trainer *trainer, const json_t *manifest, const c
         free(changes);
     }
     error_clear();
-    const char *identity = json_string_value(json_object_get(json_object_get(manifest, "origin"), "identity"));
+    const char *identity =
+        json_string_value(json_object_get(json_object_get(manifest, "origin"), "identity"));
     if (identity && strcmp(identity, identity_text()))
-        log_info("the checkpoint was computed by (%s), this is (%s): bits may differ from here on", identity,
-                 identity_text());
+        log_info("the checkpoint was computed by (%s), this is (%s): bits may differ from here on",
+                 identity, identity_text());
 }
 
 static int take_manifest(Trainer *trainer, const char *directory) {
@@ -177,10 +185,18 @@ static int take_manifest(Trainer *trainer, const char *directory) {
     return status;
 }
 
+/* For tests: what a resume would do that forgets the moments. */
+static void lose_moments(ParamSet *set) {
+    if (!fault_on("lose-moments")) return;
+    memset(set->arena[PARAM_MOMENT1], 0, params_bytes(set, 1));
+    memset(set->arena[PARAM_MOMENT2], 0, params_bytes(set, 1));
+}
+
 int state_resume(Trainer *trainer, const char *from) {
     char directory[FILES_PATH];
     bool automatic = !strcmp(from, "auto");
-    int status = find_together(trainer, automatic ? trainer->config.run.dir : from, directory, sizeof directory);
+    int status = find_together(trainer, automatic ? trainer->config.run.dir : from, directory,
+                               sizeof directory);
     if (status) return status;
     if (!directory[0] && automatic) {
         log_info("%s holds no checkpoint: starting at step 0", trainer->config.run.dir);
@@ -193,6 +209,7 @@ int state_resume(Trainer *trainer, const char *from) {
     if (!status) status = take_manifest(trainer, directory);
     status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) status = checkpoint_load(trainer->grid, &trainer->model.set, directory);
+    lose_moments(&trainer->model.set);
     if (!status) log_info("resuming from %s at step %lld", directory, (long long)trainer->step);
     return status;
 }

@@ -23,8 +23,10 @@ static int prepare_directory(const Config *config, const TrainOptions *options) 
         int count = names.count;
         files_names_release(&names);
         if (count > 0)
-            return error_set(WEFT_USAGE, "run.dir = %s: isn't empty; --resume auto continues it, another "
-                                         "run.dir starts afresh", dir);
+            return error_set(WEFT_USAGE,
+                             "run.dir = %s: isn't empty; --resume auto continues it, another "
+                             "run.dir starts afresh",
+                             dir);
     }
     return files_make_directories(dir);
 }
@@ -49,7 +51,8 @@ static int start_directory(Grid *grid, const Config *config, const TrainOptions 
 
 static void tell_start(const Trainer *trainer) {
     const Model *model = &trainer->model;
-    log_info("%lld parameters; %lld training and %lld held-out tokens; %lld samples an epoch; sums by %s",
+    log_info("%lld parameters; %lld training and %lld held-out tokens; %lld samples an epoch; sums "
+             "by %s",
              (long long)params_count(&model->set), (long long)trainer->data.train_tokens,
              (long long)trainer->data.held_tokens, (long long)trainer->data.order.samples,
              exchange_transport(model->exchange_ffn));
@@ -67,20 +70,24 @@ static void nudge(const Trainer *trainer) {
 }
 
 /* After a step: drift, evaluation, checkpoint, report. Collective; agreed errors. */
-static int finish_step(Trainer *trainer, const TrainOptions *options, Metrics *metrics, StepReport *report) {
+static int finish_step(Trainer *trainer, const TrainOptions *options, Metrics *metrics,
+                       StepReport *report) {
     const Config *config = &trainer->config;
     int64_t step = trainer->step, last = options->stop_at ? options->stop_at : config->train.steps;
     nudge(trainer);
     int status = 0;
-    if (due(config->train.drift_every, step)) status = drift_check(trainer->grid, &trainer->model.set);
+    if (due(config->train.drift_every, step))
+        status = drift_check(trainer->grid, &trainer->model.set);
     if (status) return status;
     double start = clock_seconds();
-    report->evaluated = trainer->data.held_tokens > 1 &&
-                        (due(config->eval.every, step) || (step == config->train.steps && config->eval.every));
+    report->evaluated =
+        trainer->data.held_tokens > 1 &&
+        (due(config->eval.every, step) || (step == config->train.steps && config->eval.every));
     if (report->evaluated) status = trainer_evaluate(trainer, &report->held_out);
     report->evaluation = clock_seconds() - start;
     start = clock_seconds();
-    if (!status && (due(config->checkpoint.every, step) || step == last)) status = state_save(trainer);
+    if (!status && (due(config->checkpoint.every, step) || step == last))
+        status = state_save(trainer);
     report->checkpoint = clock_seconds() - start;
     report->peak_bytes = memory_peak_resident();
     comm_max_int64(trainer->grid, GROUP_GRID, &report->peak_bytes, 1);
@@ -114,7 +121,8 @@ static void tell_end(Trainer *trainer, Hash128 fingerprint) {
 }
 
 /* On the ranks of the grid. */
-static int train_on_grid(const Config *config, const TrainOptions *options, Grid *grid, int threads) {
+static int train_on_grid(const Config *config, const TrainOptions *options, Grid *grid,
+                         int threads) {
     Trainer trainer;
     Metrics metrics = {0};
     int status = trainer_open(&trainer, config, grid, threads, true);

@@ -29,23 +29,30 @@ static int allocate(Trainer *trainer, bool training) {
     if (!training) return 0;
     trainer->spares = trainer_spares(&trainer->batch, trainer->grid->data_rank);
     for (int i = 0; i < trainer->spares; i++) {
-        trainer->spare[i] = memory_allocate(params_bytes(&trainer->model.set, 1), "spare gradients");
+        trainer->spare[i] =
+            memory_allocate(params_bytes(&trainer->model.set, 1), "spare gradients");
         if (!trainer->spare[i]) return WEFT_RUNTIME;
     }
     return gradient_norm_init(&trainer->norm, &trainer->model.set);
 }
 
 static int open_exchange(Trainer *trainer) {
-    ExchangeSpec spec = {.group = GROUP_DATA, .axis = &trainer->batch, .rows = 1,
+    ExchangeSpec spec = {.group = GROUP_DATA,
+                         .axis = &trainer->batch,
+                         .rows = 1,
                          .cols = trainer->model.set.elements,
                          .reduction = trainer->model.config.reduction,
-                         .transport = trainer->model.config.transport, .threads = trainer->threads};
+                         .transport = trainer->model.config.transport,
+                         .threads = trainer->threads};
     return exchange_open(&trainer->exchange, trainer->grid, &spec);
 }
 
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training) {
-    *trainer = (Trainer){.config = *config, .grid = grid, .threads = threads,
-                         .adamw = setup_adamw(config), .schedule = setup_schedule(config)};
+    *trainer = (Trainer){.config = *config,
+                         .grid = grid,
+                         .threads = threads,
+                         .adamw = setup_adamw(config),
+                         .schedule = setup_schedule(config)};
     ModelConfig model = setup_model(config, config->train.micro_batch, threads);
     trainer->batch = axis_layout(config->grid.data, (int)config->grid.data, grid->dp);
     int status = fault_point(PHASE_DATA);
@@ -80,32 +87,35 @@ void trainer_close(Trainer *trainer) {
 /* One batch shard: its microbatches one after another, into the gradient `into` (overwritten). */
 static int accumulate_leaf(Trainer *trainer, int shard, real *into, double *loss) {
     const Config *config = &trainer->config;
-    int64_t microbatches = config->train.global_batch / config->train.micro_batch / config->grid.data;
+    int64_t microbatches =
+        config->train.global_batch / config->train.micro_batch / config->grid.data;
     double targets = (double)(config->train.global_batch * config->model.context);
     memset(into, 0, params_bytes(&trainer->model.set, 1));
     trainer->model.set.arena[PARAM_GRADIENT] = into;
     *loss = 0;
     for (int64_t m = shard * microbatches; m < (shard + 1) * microbatches; m++) {
-        int status = dataset_train_batch(&trainer->data, trainer->step, config->train.global_batch, m,
-                                         trainer->tokens, trainer->targets, NULL);
+        int status = dataset_train_batch(&trainer->data, trainer->step, config->train.global_batch,
+                                         m, trainer->tokens, trainer->targets, NULL);
         Pass pass = {trainer->step, m, true};
         double part = 0;
         if (!status)
-            status = model_train(&trainer->model, &pass, trainer->tokens, trainer->targets, 1 / targets,
-                                 &part);
+            status = model_train(&trainer->model, &pass, trainer->tokens, trainer->targets,
+                                 1 / targets, &part);
         if (status) return status;
         *loss += part;
     }
     return 0;
 }
 
-/* Node [begin, end) of the tree over batch shards, into `into`; right children go to the spares from `level` on. */
+/* Node [begin, end) of the tree over batch shards, into `into`; right children go to the spares
+ * from `level` on. */
 static int accumulate(Trainer *trainer, int begin, int end, real *into, int level, double *loss) {
     if (end - begin == 1) return accumulate_leaf(trainer, begin, into, loss);
     int middle = tree_split(begin, end);
     double right = 0;
     int status = accumulate(trainer, begin, middle, into, level + 1, loss);
-    if (!status) status = accumulate(trainer, middle, end, trainer->spare[level], level + 1, &right);
+    if (!status)
+        status = accumulate(trainer, middle, end, trainer->spare[level], level + 1, &right);
     if (status) return status;
     tree_add(into, trainer->spare[level], trainer->model.set.elements, trainer->threads);
     *loss += right;
@@ -116,7 +126,8 @@ static int accumulate(Trainer *trainer, int begin, int end, real *into, int leve
 static int global_gradient(Trainer *trainer, double *loss) {
     ParamSet *set = &trainer->model.set;
     double partial[TREE_MAX_SUBTREES];
-    Partials part = exchange_begin(trainer->exchange, tensor_view(trainer->gradient, 1, set->elements));
+    Partials part =
+        exchange_begin(trainer->exchange, tensor_view(trainer->gradient, 1, set->elements));
     int status = 0;
     for (int i = 0; i < part.count && !status; i++)
         status = accumulate(trainer, (int)part.subtree[i].begin, (int)part.subtree[i].end,
@@ -141,7 +152,8 @@ int trainer_step(Trainer *trainer, StepReport *report) {
     int status = global_gradient(trainer, &report->loss);
     if (status) return status;
     double before = clock_seconds();
-    report->norm = gradient_norm(&trainer->norm, &trainer->model.set, trainer->grid, trainer->threads);
+    report->norm =
+        gradient_norm(&trainer->norm, &trainer->model.set, trainer->grid, trainer->threads);
     report->rate = schedule_rate(&trainer->schedule, trainer->step);
     status = fault_point(PHASE_OPTIMIZER);
     if (status) return status;
@@ -159,13 +171,14 @@ int trainer_step(Trainer *trainer, StepReport *report) {
     return 0;
 }
 
-/* Evaluation microbatches are dealt out to data-parallel ranks; each one's loss and count stand in a table of their own, so that
- * the sum's order is the microbatches'. */
+/* Evaluation microbatches are dealt out to data-parallel ranks; each one's loss and count stand in
+ * a table of their own, so that the sum's order is the microbatches'. */
 static int evaluate_all(Trainer *trainer, int64_t batches, double *loss, double *count) {
     const Grid *grid = trainer->grid;
     int64_t rows = trainer->model.space.rows, sequences = trainer->config.eval.sequences;
     for (int64_t m = grid->data_rank; m < batches; m += grid->dp) {
-        int status = dataset_eval_batch(&trainer->data, sequences, m, trainer->tokens, trainer->targets);
+        int status =
+            dataset_eval_batch(&trainer->data, sequences, m, trainer->tokens, trainer->targets);
         if (!status)
             status = model_evaluate(&trainer->model, trainer->tokens, trainer->targets, &loss[m]);
         if (status) return status;
@@ -178,9 +191,7 @@ int trainer_evaluate(Trainer *trainer, double *mean) {
     int64_t batches = dataset_eval_batches(&trainer->data, trainer->config.eval.sequences);
     double *loss = memory_allocate((size_t)(2 * batches) * sizeof(double), "held-out losses");
     int status = comm_agree(trainer->grid, GROUP_GRID, loss ? 0 : WEFT_RUNTIME);
-    if (!status)
-        status = comm_agree(trainer->grid, GROUP_GRID,
-                            evaluate_all(trainer, batches, loss, loss ? loss + batches : NULL));
+    if (!status) status = evaluate_all(trainer, batches, loss, loss + batches);
     if (!status) {
         comm_assemble(trainer->grid, GROUP_DATA, loss, 2 * batches);
         double total = 0, count = 0;

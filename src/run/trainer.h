@@ -1,8 +1,9 @@
 /* One training step, and all that it needs: model, data, optimizer, and how batch shards meet.
  *
- * The global batch is grid.data batch shards of equally many microbatches. Within a batch shard gradients accumulate microbatch
- * after microbatch; across batch shards they go up the tree: first those of this rank (with a spare gradient per level), then,
- * through the exchange, those of all data-parallel ranks. */
+ * The global batch is grid.data batch shards of equally many microbatches. Within a batch shard
+ * gradients accumulate microbatch after microbatch; across batch shards they go up the tree: first
+ * those of this rank (with a spare gradient per level), then, through the exchange, those of all
+ * data-parallel ranks. */
 #ifndef WEFT_RUN_TRAINER_H
 #define WEFT_RUN_TRAINER_H
 
@@ -27,22 +28,23 @@ typedef struct {
     AdamW adamw;
     Schedule schedule;
     GradientNorm norm;
-    Hash128 data_digest;           /* of the training file; on the grid's first rank alone */
-    int64_t step, tokens_seen;     /* steps done; target tokens seen */
-    int32_t *tokens, *targets;     /* [T] */
-    int64_t *samples;              /* [global_batch] sample ids of a step */
+    Hash128 data_digest;       /* of the training file; on the grid's first rank alone */
+    int64_t step, tokens_seen; /* steps done; target tokens seen */
+    int32_t *tokens, *targets; /* [T] */
+    int64_t *samples;          /* [global_batch] sample ids of a step */
 } Trainer;
 
-/* Everything that training (or, with training false, evaluation) needs at this layout. The grid is open. Initial values are
- * set. Collective over GROUP_GRID; agreed errors. */
+/* Everything that training (or, with training false, evaluation) needs at this layout. The grid is
+ * open. Initial values are set. Collective over GROUP_GRID; agreed errors. */
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training);
 void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
 
-/* One step; fills what the report says of it. Collective over GROUP_GRID. 0 or a negative code (not agreed: some ranks may
- * wait in a collective). */
+/* One step; fills what the report says of it. Collective over GROUP_GRID. 0 or a negative code (not
+ * agreed: some ranks may wait in a collective). */
 int trainer_step(Trainer *trainer, StepReport *report);
 
-/* Mean held-out loss per token. Collective over GROUP_GRID. 0 or a negative code, agreed. */
+/* Mean held-out loss per token. Collective over GROUP_GRID. 0 or a negative code (not agreed: see
+ * trainer_step). */
 int trainer_evaluate(Trainer *trainer, double *loss);
 
 /* Spare gradients that a rank needs to walk its batch shards: the deepest of its subtrees. */

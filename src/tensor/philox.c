@@ -5,9 +5,9 @@
 
 void philox_block(const PhiloxStream *stream, uint32_t row, uint32_t block, uint32_t word[4]) {
     philox4x32_key_t key = {{(uint32_t)stream->seed, (uint32_t)(stream->seed >> 32)}};
-    philox4x32_ctr_t counter = {{block, row, stream->step,
-                                 (uint32_t)stream->purpose << 26 | stream->layer << 16 |
-                                     stream->microbatch}};
+    philox4x32_ctr_t counter = {
+        {block, row, stream->step,
+         (uint32_t)stream->purpose << 26 | stream->layer << 16 | stream->microbatch}};
     philox4x32_ctr_t random = philox4x32(counter, key);
     for (int i = 0; i < 4; i++) word[i] = random.v[i];
 }

@@ -1,4 +1,5 @@
-/* Random numbers as a function of where, not when: Philox4x32-10 (Salmon et al., SC'11), through Random123.
+/* Random numbers as a function of where, not when: Philox4x32-10 (Salmon et al., SC'11), through
+ * Random123.
  *
  * Key: the run's seed (low word, high word). Counter, four 32-bit words:
  *   word 0  channel / 4 (the value for `channel` is output word channel % 4)
@@ -22,7 +23,7 @@ typedef enum {
     PHILOX_GENERATE = 5,
 } PhiloxPurpose;
 
-#define PHILOX_MAX_LAYERS 1024
+#define PHILOX_MAX_LAYERS       1024
 #define PHILOX_MAX_MICROBATCHES 65536
 
 typedef struct {

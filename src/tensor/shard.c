@@ -29,7 +29,8 @@ int tree_subtrees(int leaves, Range owned, Range subtree[TREE_MAX_SUBTREES]) {
     return count;
 }
 
-/* The cheapest way to lay shards [0, s) over the first r ranks: the largest load first, then what has to be sent. */
+/* The cheapest way to lay shards [0, s) over the first r ranks: the largest load first, then what
+ * has to be sent. */
 typedef struct {
     int64_t load;
     int partials, previous;
@@ -40,10 +41,10 @@ static bool better(int64_t load, int partials, const Cut *than) {
 }
 
 AxisLayout axis_layout(int64_t units, int logical_shards, int ranks) {
-    AxisLayout axis = {.units = units, .shards = shard_count(units, logical_shards), .ranks = ranks};
+    AxisLayout axis = {
+        .units = units, .shards = shard_count(units, logical_shards), .ranks = ranks};
     Cut best[SHARD_MAX + 1][SHARD_MAX + 1];
-    for (int s = 0; s <= axis.shards; s++)
-        best[0][s] = (Cut){s == 0 ? 0 : INT64_MAX, 0, 0};
+    for (int s = 0; s <= axis.shards; s++) best[0][s] = (Cut){s == 0 ? 0 : INT64_MAX, 0, 0};
     for (int r = 1; r <= ranks; r++) {
         for (int s = 0; s <= axis.shards; s++) {
             best[r][s] = (Cut){INT64_MAX, 0, s};
@@ -55,8 +56,8 @@ AxisLayout axis_layout(int64_t units, int logical_shards, int ranks) {
                                                shard_range(units, axis.shards, from).begin;
                 if (load < before->load) load = before->load;
                 Range unused[TREE_MAX_SUBTREES];
-                int partials = before->partials +
-                               tree_subtrees(axis.shards, (Range){from, s}, unused);
+                int partials =
+                    before->partials + tree_subtrees(axis.shards, (Range){from, s}, unused);
                 if (better(load, partials, &best[r][s])) best[r][s] = (Cut){load, partials, from};
             }
         }
@@ -77,7 +78,8 @@ Range axis_units(const AxisLayout *axis, int shard) {
 Range axis_owned_units(const AxisLayout *axis, int rank) {
     Range owned = axis_owned(axis, rank);
     if (owned.begin == owned.end) return (Range){0, 0};
-    return (Range){axis_units(axis, (int)owned.begin).begin, axis_units(axis, (int)owned.end - 1).end};
+    return (Range){axis_units(axis, (int)owned.begin).begin,
+                   axis_units(axis, (int)owned.end - 1).end};
 }
 
 int axis_owner(const AxisLayout *axis, int shard) {

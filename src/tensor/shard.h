@@ -1,15 +1,16 @@
 /* All arithmetic of cuts and trees: integers only.
  *
- * A splittable axis of n units is cut once, logically, into min(S, n) shards; shards are laid over ranks in
- * contiguous runs. Sums over shards follow one binary tree: the node over [a, b) splits at
- * a + (largest power of two < b - a). The tree depends on the number of shards alone, never on the ranks. */
+ * A splittable axis of n units is cut once, logically, into min(S, n) shards; shards are laid over
+ * ranks in contiguous runs. Sums over shards follow one binary tree: the node over [a, b) splits at
+ * a + (largest power of two < b - a). The tree depends on the number of shards alone, never on the
+ * ranks. */
 #ifndef WEFT_TENSOR_SHARD_H
 #define WEFT_TENSOR_SHARD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SHARD_MAX 64        /* most logical shards of an axis */
+#define SHARD_MAX        64 /* most logical shards of an axis */
 #define SHARD_TREE_DEPTH 7  /* levels of a tree over SHARD_MAX leaves: log2(64) + 1 */
 
 typedef struct {
@@ -33,23 +34,23 @@ int tree_split(int begin, int end);
 #define TREE_MAX_SUBTREES (2 * SHARD_TREE_DEPTH)
 int tree_subtrees(int leaves, Range owned, Range subtree[TREE_MAX_SUBTREES]);
 
-/* How one axis lies over ranks: shard s covers units shard_range(units, shards, s) and belongs to the rank r with
- * first[r] <= s < first[r + 1]. A rank may own nothing. */
+/* How one axis lies over ranks: shard s covers units shard_range(units, shards, s) and belongs to
+ * the rank r with first[r] <= s < first[r + 1]. A rank may own nothing. */
 typedef struct {
     int64_t units;
-    int shards;                 /* min(S, units) */
+    int shards; /* min(S, units) */
     int ranks;
-    int first[SHARD_MAX + 1];   /* first[ranks] == shards */
+    int first[SHARD_MAX + 1]; /* first[ranks] == shards */
 } AxisLayout;
 
-/* The contiguous partition with the smallest largest load (in units), and among those the one with the fewest
- * partial sums to send. ranks <= SHARD_MAX. */
+/* The contiguous partition with the smallest largest load (in units), and among those the one with
+ * the fewest partial sums to send. ranks <= SHARD_MAX. */
 AxisLayout axis_layout(int64_t units, int logical_shards, int ranks);
 
-Range axis_owned(const AxisLayout *axis, int rank);          /* shards of a rank */
-Range axis_units(const AxisLayout *axis, int shard);         /* units of a shard */
-Range axis_owned_units(const AxisLayout *axis, int rank);    /* units of a rank */
-int axis_owner(const AxisLayout *axis, int shard);           /* rank of a shard */
-int64_t axis_largest_load(const AxisLayout *axis);           /* most units on any rank */
+Range axis_owned(const AxisLayout *axis, int rank);       /* shards of a rank */
+Range axis_units(const AxisLayout *axis, int shard);      /* units of a shard */
+Range axis_owned_units(const AxisLayout *axis, int rank); /* units of a rank */
+int axis_owner(const AxisLayout *axis, int shard);        /* rank of a shard */
+int64_t axis_largest_load(const AxisLayout *axis);        /* most units on any rank */
 
 #endif

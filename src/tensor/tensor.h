@@ -1,5 +1,5 @@
-/* A Tensor is a view of a row-major matrix [rows, cols] whose rows lie `ld` elements apart; it owns nothing.
- * A vector is a matrix of one row. */
+/* A Tensor is a view of a row-major matrix [rows, cols] whose rows lie `ld` elements apart; it owns
+ * nothing. A vector is a matrix of one row. */
 #ifndef WEFT_TENSOR_TENSOR_H
 #define WEFT_TENSOR_TENSOR_H
 

@@ -170,7 +170,8 @@ START_TEST(agree_names_no_rank_when_all_failed) {
 }
 END_TEST
 
-/* First the tensor group agrees, then the grid: the rank is that of the world and stands there once. */
+/* First the tensor group agrees, then the grid: the rank is that of the world and stands there
+ * once. */
 START_TEST(agree_twice_names_the_rank_once) {
     ck_assert_int_eq(comm_start(&grid), 0);
     if (grid.world_size >= 4) {
@@ -211,7 +212,8 @@ START_TEST(same_text_passes_and_names_what_differs) {
         ck_assert_int_eq(comm_same_text(&grid, GROUP_TENSOR, "the core", mine), WEFT_RUNTIME);
         char expected[128];
         snprintf(expected, sizeof expected,
-                 "rank %d: the core differs: \"Zen 4\" here, \"Zen 3\" on the first rank;", culprit);
+                 "rank %d: the core differs: \"Zen 4\" here, \"Zen 3\" on the first rank;",
+                 culprit);
         ck_assert_ptr_eq(strstr(error_message(), expected), error_message());
         ck_assert(error_is_agreed());
     }
@@ -244,7 +246,8 @@ START_TEST(assemble_keeps_any_bits) {
     enum { N = 1001 };
     static uint64_t words[N];
     for (int i = 0; i < N; i++)
-        words[i] = i % grid.tp == grid.tensor_rank ? 0x8000000000000000u | (uint64_t)i * 0x9e3779b9u : 0;
+        words[i] =
+            i % grid.tp == grid.tensor_rank ? 0x8000000000000000u | (uint64_t)i * 0x9e3779b9u : 0;
     comm_assemble(&grid, GROUP_TENSOR, words, N);
     for (int i = 0; i < N; i++)
         ck_assert(words[i] == (0x8000000000000000u | (uint64_t)i * 0x9e3779b9u));
@@ -257,10 +260,13 @@ START_TEST(max_is_exact_and_independent_of_order) {
     int rank = grid.tensor_rank, last = grid.tp - 1;
     for (int odd = 0; odd < grid.tp; odd++) {
         bool me = rank == odd;
-        real values[] = {
-            me ? (real)0.0 : (real)-0.0,     me ? (real)-2 : (real)-3, me ? (real)NAN : (real)INFINITY,
-            me ? -(real)NAN : (real)1,       (real)-INFINITY,          (real)rank,
-            me ? (real)1.5 : (real)-INFINITY};
+        real values[] = {me ? (real)0.0 : (real)-0.0,
+                         me ? (real)-2 : (real)-3,
+                         me ? (real)NAN : (real)INFINITY,
+                         me ? -(real)NAN : (real)1,
+                         (real)-INFINITY,
+                         (real)rank,
+                         me ? (real)1.5 : (real)-INFINITY};
         comm_max_real(&grid, GROUP_TENSOR, values, 7);
         ck_assert(values[0] == 0 && !signbit(values[0]));
         ck_assert(values[1] == -2 && isnan(values[2]) && isnan(values[3]));
@@ -288,12 +294,12 @@ START_TEST(gather_all_is_in_rank_order) {
     start();
     struct {
         int rank;
-        char text[12];
+        char text[16];
     } mine = {grid.tensor_rank, ""}, all[64];
     snprintf(mine.text, sizeof mine.text, "r%d", grid.tensor_rank);
     comm_gather_all(&grid, GROUP_TENSOR, &mine, sizeof mine, all);
     for (int r = 0; r < grid.tp; r++) {
-        char expected[12];
+        char expected[16];
         snprintf(expected, sizeof expected, "r%d", r);
         ck_assert_int_eq(all[r].rank, r);
         ck_assert_str_eq(all[r].text, expected);
@@ -333,14 +339,14 @@ START_TEST(moved_pieces_arrive) {
 END_TEST
 
 int main(int argc, char **argv) {
-    return run_mpi_suite(
-        &argc, &argv, "comm",
-        TESTS(ranks_are_numbered_tensor_first, a_grid_that_does_not_fit_is_refused,
-              surplus_ranks_sleep_and_hear_the_status, the_serial_grid_needs_no_mpi,
-              agree_is_silent_when_all_is_well, agree_names_the_one_that_failed,
-              agree_takes_the_lowest_of_several, agree_names_no_rank_when_all_failed,
-              agree_twice_names_the_rank_once, agree_cuts_long_messages,
-              same_text_passes_and_names_what_differs, broadcast_reaches_all_from_any_root,
-              assemble_keeps_any_bits, max_is_exact_and_independent_of_order,
-              hashes_add_up_with_carries, gather_all_is_in_rank_order, moved_pieces_arrive));
+    return run_mpi_suite(&argc, &argv, "comm",
+                         TESTS(ranks_are_numbered_tensor_first, a_grid_that_does_not_fit_is_refused,
+                               surplus_ranks_sleep_and_hear_the_status,
+                               the_serial_grid_needs_no_mpi, agree_is_silent_when_all_is_well,
+                               agree_names_the_one_that_failed, agree_takes_the_lowest_of_several,
+                               agree_names_no_rank_when_all_failed, agree_twice_names_the_rank_once,
+                               agree_cuts_long_messages, same_text_passes_and_names_what_differs,
+                               broadcast_reaches_all_from_any_root, assemble_keeps_any_bits,
+                               max_is_exact_and_independent_of_order, hashes_add_up_with_carries,
+                               gather_all_is_in_rank_order, moved_pieces_arrive));
 }

@@ -104,17 +104,17 @@ static const struct {
     int64_t units;
     int shards; /* logical */
 } axes[] = {{341, 8}, {5, 8}, {2, 8}, {1, 8}, {259, 5}, {64, 64}};
-static const struct {
-    int64_t rows, cols;
-} sizes[] = {{1, 1}, {3, 7}, {33, 129}, {1, 20011}};
+static const struct { int64_t rows, cols; } sizes[] = {{1, 1}, {3, 7}, {33, 129}, {1, 20011}};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 static void check_all_sizes(Group group, const AxisLayout *axis, Transport transport) {
     int last = COUNT(sizes) - 1;
-    Exchange *exchange = open_exchange((ExchangeSpec){
-        .group = group, .axis = axis, .rows = sizes[last].rows, .cols = sizes[last].cols,
-        .transport = transport});
+    Exchange *exchange = open_exchange((ExchangeSpec){.group = group,
+                                                      .axis = axis,
+                                                      .rows = sizes[last].rows,
+                                                      .cols = sizes[last].cols,
+                                                      .transport = transport});
     for (int s = last; s >= 0; s--) {
         int64_t wrong = sum_once(exchange, sizes[s].rows, sizes[s].cols, s, axis->shards);
         ck_assert_msg(wrong == 0, "%s, %d shards, %lld x %lld: %lld elements differ from the tree",
@@ -188,8 +188,8 @@ static void delayed_sum(Exchange *exchange, Tensor y, int salt, int shards, unsi
     ck_assert_int_eq(exchange_sum(exchange), 0);
     random_delay(seed);
     int64_t wrong = count_wrong(y, salt, shards);
-    ck_assert_msg(wrong == 0, "%s, round %d: %lld wrong elements", exchange_transport(exchange), salt,
-                  (long long)wrong);
+    ck_assert_msg(wrong == 0, "%s, round %d: %lld wrong elements", exchange_transport(exchange),
+                  salt, (long long)wrong);
 }
 
 /* Three shapes over three axes take turns in one window; each starts writing as soon as it may. */
@@ -204,9 +204,13 @@ static void alternate(Transport transport, int threads) {
     unsigned seed = 17u * (unsigned)grid.world_rank + 3;
     for (int i = 0; i < COUNT(shape); i++) {
         axis[i] = axis_layout(shape[i].units, SHARDS, grid.tp);
-        exchange[i] = open_exchange((ExchangeSpec){
-            .group = GROUP_TENSOR, .axis = &axis[i], .rows = shape[i].rows, .cols = shape[i].cols,
-            .transport = transport, .threads = threads, .share = i ? exchange[0] : NULL});
+        exchange[i] = open_exchange((ExchangeSpec){.group = GROUP_TENSOR,
+                                                   .axis = &axis[i],
+                                                   .rows = shape[i].rows,
+                                                   .cols = shape[i].cols,
+                                                   .transport = transport,
+                                                   .threads = threads,
+                                                   .share = i ? exchange[0] : NULL});
     }
     for (int round = 0; round < ROUNDS; round++) {
         int i = round * round % 7 % COUNT(shape);
@@ -228,9 +232,12 @@ START_TEST(threads_do_not_change_bits) {
     AxisLayout axis = axis_layout(341, SHARDS, grid.tp);
     for (int t = 0; t < COUNT(both_transports); t++) {
         for (int threads = 0; threads <= 3; threads++) {
-            Exchange *exchange = open_exchange((ExchangeSpec){
-                .group = GROUP_TENSOR, .axis = &axis, .rows = 300, .cols = 401,
-                .transport = both_transports[t], .threads = threads});
+            Exchange *exchange = open_exchange((ExchangeSpec){.group = GROUP_TENSOR,
+                                                              .axis = &axis,
+                                                              .rows = 300,
+                                                              .cols = 401,
+                                                              .transport = both_transports[t],
+                                                              .threads = threads});
             ck_assert_int_eq(sum_once(exchange, 300, 401, threads, SHARDS), 0);
             exchange_close(exchange);
         }
@@ -246,8 +253,10 @@ START_TEST(allreduce_is_close_but_not_the_tree) {
     enum { ROWS = 40, COLS = 50 };
     static real memory[ROWS * COLS];
     AxisLayout axis = axis_layout(341, SHARDS, grid.tp);
-    Exchange *exchange = open_exchange((ExchangeSpec){.group = GROUP_TENSOR, .axis = &axis,
-                                                      .rows = ROWS, .cols = COLS,
+    Exchange *exchange = open_exchange((ExchangeSpec){.group = GROUP_TENSOR,
+                                                      .axis = &axis,
+                                                      .rows = ROWS,
+                                                      .cols = COLS,
                                                       .reduction = REDUCTION_ALLREDUCE});
     Tensor y = tensor_view(memory, ROWS, COLS);
     Partials part = exchange_begin(exchange, y);
@@ -270,8 +279,10 @@ END_TEST
 START_TEST(allreduce_counts_ranks_that_own_nothing) {
     start(world_size(), 1);
     AxisLayout axis = axis_layout(1, SHARDS, grid.tp);
-    Exchange *exchange = open_exchange((ExchangeSpec){.group = GROUP_TENSOR, .axis = &axis,
-                                                      .rows = 5, .cols = 7,
+    Exchange *exchange = open_exchange((ExchangeSpec){.group = GROUP_TENSOR,
+                                                      .axis = &axis,
+                                                      .rows = 5,
+                                                      .cols = 7,
                                                       .reduction = REDUCTION_ALLREDUCE});
     ck_assert_int_eq(sum_once(exchange, 5, 7, 2, 1), 0);
     exchange_close(exchange);
@@ -283,8 +294,8 @@ END_TEST
 
 static void check_doubles(int64_t units, int64_t count) {
     AxisLayout axis = axis_layout(units, SHARDS, grid.tp);
-    Exchange *exchange = open_exchange(
-        (ExchangeSpec){.group = GROUP_TENSOR, .axis = &axis, .rows = 1, .cols = 1});
+    Exchange *exchange =
+        open_exchange((ExchangeSpec){.group = GROUP_TENSOR, .axis = &axis, .rows = 1, .cols = 1});
     Range subtree[TREE_MAX_SUBTREES];
     int partials = tree_subtrees(axis.shards, axis_owned(&axis, grid.tensor_rank), subtree);
     double *partial = malloc((size_t)(count * (partials + 1)) * sizeof *partial);
@@ -296,8 +307,9 @@ static void check_doubles(int64_t units, int64_t count) {
     ck_assert_int_eq(exchange_sum_doubles(exchange, partial, count, total), 0);
     for (int64_t e = 0; e < count; e++) {
         double right = naive_sum_doubles(3, 0, axis.shards, e);
-        ck_assert_msg(memcmp(&right, &total[e], sizeof right) == 0, "%d shards, number %lld: %a, not %a",
-                      axis.shards, (long long)e, total[e], right);
+        ck_assert_msg(memcmp(&right, &total[e], sizeof right) == 0,
+                      "%d shards, number %lld: %a, not %a", axis.shards, (long long)e, total[e],
+                      right);
     }
     free(total);
     free(partial);
@@ -342,7 +354,10 @@ START_TEST(bytes_are_as_predicted_and_sharing_takes_none) {
     start(world_size(), 1);
     AxisLayout axis = axis_layout(341, SHARDS, grid.tp), narrow = axis_layout(2, SHARDS, grid.tp);
     for (int t = 0; t < COUNT(both_transports); t++) {
-        ExchangeSpec spec = {.group = GROUP_TENSOR, .axis = &axis, .rows = 50, .cols = 33,
+        ExchangeSpec spec = {.group = GROUP_TENSOR,
+                             .axis = &axis,
+                             .rows = 50,
+                             .cols = 33,
                              .transport = both_transports[t]};
         Exchange *first = open_exchange(spec);
         ck_assert_uint_eq(exchange_bytes(first), exchange_bytes_predicted(&spec, grid.tensor_rank));
@@ -371,9 +386,11 @@ START_TEST(counters_count_sums) {
     start(world_size(), 1);
     AxisLayout axis = axis_layout(8, SHARDS, grid.tp);
     for (int t = 0; t < COUNT(both_transports); t++) {
-        Exchange *exchange =
-            open_exchange((ExchangeSpec){.group = GROUP_TENSOR, .axis = &axis, .rows = 64, .cols = 64,
-                                         .transport = both_transports[t]});
+        Exchange *exchange = open_exchange((ExchangeSpec){.group = GROUP_TENSOR,
+                                                          .axis = &axis,
+                                                          .rows = 64,
+                                                          .cols = 64,
+                                                          .transport = both_transports[t]});
         comm_counters_reset(&grid);
         sum_once(exchange, 64, 64, 0, SHARDS);
         ck_assert_int_eq(grid.counters.collectives, grid.tp > 1);

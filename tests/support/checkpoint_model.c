@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -145,6 +146,28 @@ void run_save(Run *run, int64_t step, int keep) {
 void run_path(const Run *run, int64_t step, const char *file, char path[FILES_PATH]) {
     snprintf(path, FILES_PATH, "%s/step-%08" PRId64 "%s%s", run->run_dir, step, file[0] ? "/" : "",
              file);
+}
+
+void capture_begin(Capture *capture, int descriptor) {
+    snprintf(capture->path, sizeof capture->path, "/tmp/weft-printed-XXXXXX");
+    int file = mkstemp(capture->path);
+    ck_assert_int_ge(file, 0);
+    fflush(NULL);
+    capture->descriptor = descriptor;
+    capture->before = dup(descriptor);
+    ck_assert_int_eq(dup2(file, descriptor), descriptor);
+    close(file);
+}
+
+char *capture_end(Capture *capture) {
+    char *text;
+    size_t size;
+    fflush(NULL);
+    dup2(capture->before, capture->descriptor);
+    close(capture->before);
+    ck_assert_int_eq(files_read(capture->path, 1 << 20, &text, &size), 0);
+    unlink(capture->path);
+    return text;
 }
 
 bool files_are_equal(const char *a, const char *b) {

@@ -43,6 +43,14 @@ void run_save(Run *run, int64_t step, int keep); /* must succeed */
 /* A step's directory (file "") or a file in it. */
 void run_path(const Run *run, int64_t step, const char *file, char path[FILES_PATH]);
 
+/* Takes what the process prints to descriptor 1 or 2 in between; free() the text. */
+typedef struct {
+    int descriptor, before;
+    char path[SCRATCH_PATH];
+} Capture;
+void capture_begin(Capture *capture, int descriptor);
+char *capture_end(Capture *capture);
+
 /* Whether two files have the same bytes; false when one can't be read. */
 bool files_are_equal(const char *a, const char *b);
 

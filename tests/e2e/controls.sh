@@ -1,0 +1,27 @@
+#!/bin/bash
+# The comparison of invariance.sh must see what breaks the promise: a sum by MPI_Allreduce, a
+# dropout mask keyed by rank, BLAS on two threads. A control that passes is a failing test.
+# (That BLAS's threads do change a product of wide.ini is asserted by unit/test_blas_threads.c.)
+. "$(dirname "$0")/common.bash"
+
+train one one
+train "exact on 3 ranks" 3 --tp 3 --dp 1
+passes "exact sums on 3 ranks" same_run one "exact on 3 ranks"
+train allreduce 3 --tp 3 --dp 1 --set grid.reduction=allreduce
+fails "MPI_Allreduce on tp 3" same_run one allreduce
+
+program=$weft_faults
+train "no fault" 2 --tp 2 --dp 1
+passes "the program with faults, none switched on" same_run one "no fault"
+train "rank mask" 2 --tp 2 --dp 1 --inject rank-mask
+fails "a mask keyed by rank on tp 2" same_run one "rank mask"
+
+config=tests/configs/wide.ini
+train wide one
+train "wide on 2 ranks" 2 --tp 2 --dp 1
+passes "BLAS on one thread" same_run wide "wide on 2 ranks" 3
+train "BLAS threads" one --inject blas-threads
+fails "BLAS on two threads" same_run wide "BLAS threads" 3
+train "BLAS threads on 2 ranks" 2 --tp 2 --dp 1 --inject blas-threads
+fails "BLAS on two threads, tp 2" same_run wide "BLAS threads on 2 ranks" 3
+finish

@@ -1,0 +1,85 @@
+#!/bin/bash
+# One fingerprint: the same config ends with the same losses and the same state, bit for bit, on
+# any number of tensor-parallel ranks, data-parallel ranks and threads, with or without
+# recomputation, over windows or messages, and however often it is interrupted.
+# usage: tests/e2e/invariance.sh [PATTERN]     (a regular expression that names match)
+. "$(dirname "$0")/common.bash"
+pattern=${1:-}
+
+# same_on NAME RANKS OPTIONS...: a run like the one called $reference.
+reference=one
+same_on() {
+    local name=$1
+    [[ $name =~ $pattern ]] || return 0
+    train "$@"
+    passes "$name" same_run $reference "$name"
+}
+
+# The files of the last checkpoint of two runs, of the manifest all but its origin (and the digest
+# that covers it).
+same_files() {
+    local a b file
+    a=$(echo "$t/$1"/step-*) b=$(echo "$t/$2"/step-*)
+    diff <(ls "$a") <(ls "$b") || return 1
+    for file in "$a"/*.h5; do cmp "$file" "$b/${file##*/}" || return 1; done
+    diff <(without_origin "$a/manifest.json") <(without_origin "$b/manifest.json")
+}
+
+without_origin() {
+    awk '/^ "origin": \{/ { skip = 1 } !skip && !/^ "digest": / { print } /^ \}/ { skip = 0 }' "$1"
+}
+
+train one one
+passes "24 steps on one rank" has_steps one 24
+passes "a checkpoint of 32 shard files" test "$(ls "$t"/one/step-00000024/shard-*.h5 | wc -l)" = 32
+clipped=$(sed -n 's/.*"grad_norm":\([0-9.]*\),.*/\1/p' "$t/one/metrics.jsonl" | sort -g | head -n 1)
+passes "clipping is active in every step" awk "BEGIN { exit !($clipped > 0.25) }"
+
+same_on "mpirun -n 1" 1
+same_on "2 threads" one --set run.threads=2
+same_on "3 threads" one --set run.threads=3
+for tp in 2 3 4 5 8; do same_on "tp $tp" $tp --tp $tp --dp 1; done
+for dp in 2 4; do same_on "dp $dp" $dp --tp 1 --dp $dp; done
+same_on "tp 2 x dp 2" 4 --tp 2 --dp 2
+same_on "tp 3 x dp 2" 6 --tp 3 --dp 2
+same_on "dp 3, uneven" 3 --tp 1 --dp 3
+same_on "tp 2 x 2 threads" 2 --tp 2 --dp 1 --set run.threads=2
+for mode in act block; do
+    same_on "recompute $mode" one --set train.recompute=$mode
+    same_on "recompute $mode on tp 2" 2 --tp 2 --dp 1 --set train.recompute=$mode
+done
+same_on "messages on tp 3" 3 --tp 3 --dp 1 --set grid.transport=messages
+same_on "messages on tp 2 x dp 2" 4 --tp 2 --dp 2 --set grid.transport=messages
+same_on "a layout of its own choice" 2
+same_on "a surplus rank" 5 --tp 2 --dp 2
+[[ "a surplus rank" =~ $pattern ]] && passes "a surplus rank idles" says "(1 idle)"
+
+if [[ interrupted =~ $pattern ]]; then
+    train interrupted 4 --tp 4 --dp 1 --stop-at 7
+    passes "stopped at 7" ended 0 "stopped at step 7 of 24" " step 7"
+    train interrupted 3 --tp 3 --dp 1 --resume auto --stop-at 16
+    passes "resumed at 7, stopped at 16" ended 0 "step-00000007 at step 7" " step 16"
+    same_on interrupted 4 --tp 2 --dp 2 --resume auto
+    passes "resumed at 16" says "step-00000016 at step 16"
+fi
+if [[ files =~ $pattern ]]; then
+    passes "files of tp 3 x dp 2" same_files one "tp 3 x dp 2"
+    passes "files of messages on tp 3" same_files one "messages on tp 3"
+fi
+
+# Two other models, dense, whose vocab and context divide into nothing.
+for tied in true false; do
+    odd=(--set ffn.kind=dense --set ffn.activation=gelu --set model.vocab=259
+         --set model.context=29 --set model.tie_embeddings=$tied --set init.scheme=fan_in
+         --set train.steps=8 --stop-at 8)
+    reference="dense, tied $tied"
+    train "$reference" one "${odd[@]}"
+    for layout in 2x1 3x2 5x1; do
+        name="$reference, $layout"
+        [[ $name =~ $pattern ]] || continue
+        tp=${layout%x*} dp=${layout#*x}
+        train "$name" $((tp * dp)) --tp $tp --dp $dp "${odd[@]}"
+        passes "$name" same_run "$reference" "$name" 8
+    done
+done
+finish

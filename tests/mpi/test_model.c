@@ -1,0 +1,374 @@
+/* The whole model against the naive one: loss and every gradient, and what must not be the same. On
+ * 3 ranks; tp 1 runs on every rank by itself. */
+#include "base/error.h"
+#include "support/oracle.h"
+#include "support/support.h"
+#include "support/whole.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TP = 3 };
+
+/* Relative to the tensor's largest gradient; seen: 1.0e-14 in fp64, 1.6e-6 in fp32. */
+static const double tolerance = sizeof(real) == 8 ? 1e-12 : 6e-6;
+
+static const OraclePlan base = {.vocab = 259,
+                                .d_model = 64,
+                                .layers = 2,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .d_ff = 172,
+                                .sequences = 2,
+                                .context = 80,
+                                .kind = "gated",
+                                .activation = "silu",
+                                .bias = true,
+                                .masked = true,
+                                .hidden_dropout = 0.1,
+                                .output_dropout = 0.2,
+                                .shards = 8,
+                                .microbatches = 2};
+
+/* The grid of tp tensor ranks, started and opened; tp 1 is every rank by itself. */
+static void open_grid(Grid *grid, int tp) {
+    ck_assert_int_eq(comm_start(grid), 0);
+    if (tp == 1) {
+        int rank = grid->world_rank;
+        comm_stop(grid);
+        grid_serial(grid);
+        grid->world_rank = rank; /* who prints */
+    } else {
+        ck_assert_int_eq(grid_open(grid, tp, 1), 0);
+    }
+}
+
+static int most_tp(void) {
+    Grid grid;
+    ck_assert_int_eq(comm_start(&grid), 0);
+    int size = grid.world_size;
+    comm_stop(&grid);
+    return size < MOST_TP ? size : MOST_TP;
+}
+
+/* One layout of one plan: compared with the naive model, and by its bits with tp 1. */
+static void check_layout(const Oracle *oracle, const OraclePlan *plan, Grid *grid, Hash128 *first) {
+    Model model;
+    oracle_subject(&model, plan, grid);
+    oracle_weights(&model, oracle);
+    double loss = oracle_train(&model, oracle);
+    OracleResult result = oracle_compare(&model, grid, oracle, loss);
+    if (grid->world_rank == 0)
+        printf("  %-42s tp %d  loss %.1e  gradients %.1e (%s)\n", plan->name, grid->tp, result.loss,
+               result.gradient, result.tensor);
+    ck_assert_msg(result.loss <= tolerance, "%s, tp %d: loss %.17g, expected %.17g", plan->name,
+                  grid->tp, loss, oracle->loss);
+    ck_assert_msg(result.gradient <= tolerance, "%s, tp %d: gradient of %s differs by %g",
+                  plan->name, grid->tp, result.tensor, result.gradient);
+    if (plan->reduction == REDUCTION_EXACT) {
+        Hash128 hash = whole_hash(grid, &model.set, PARAM_GRADIENT);
+        hash = hash_bytes((Hash128[]){hash, hash_bytes(&loss, sizeof loss)}, 2 * sizeof hash);
+        if (grid->tp == 1 && first->high == 0) *first = hash;
+        ck_assert_msg(hash_equal(hash, *first), "%s, tp %d: other bits than at tp 1", plan->name,
+                      grid->tp);
+    }
+    model_release(&model);
+}
+
+/* All layouts. *first: the hash of the gradients at tp 1, 0 when there is none yet. */
+static void check_layouts(const Oracle *oracle, const OraclePlan *plan, Hash128 *first) {
+    for (int tp = 1; tp <= most_tp(); tp++) {
+        Grid grid;
+        open_grid(&grid, tp);
+        if (!grid.surplus) check_layout(oracle, plan, &grid, first);
+        comm_stop(&grid);
+    }
+}
+
+static void check_plan(const OraclePlan *plan) {
+    Oracle oracle;
+    Hash128 first = {0};
+    oracle_open(&oracle, plan);
+    check_layouts(&oracle, plan, &first);
+    oracle_close(&oracle);
+}
+
+START_TEST(ffn_kinds_equal_the_naive_model) {
+    static const struct {
+        const char *name, *kind, *activation;
+        bool tied;
+    } row[] = {{"gated silu", "gated", "silu", false},
+               {"gated gelu_tanh, tied", "gated", "gelu_tanh", true},
+               {"gated gelu", "gated", "gelu", false},
+               {"dense relu, tied", "dense", "relu", true},
+               {"dense gelu", "dense", "gelu", false}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        OraclePlan plan = base;
+        plan.name = row[i].name;
+        plan.kind = row[i].kind;
+        plan.activation = row[i].activation;
+        plan.tied = row[i].tied;
+        check_plan(&plan);
+    }
+}
+END_TEST
+
+/* The same bits in all modes, so one oracle and one hash serve for all. */
+START_TEST(recompute_modes_equal_the_naive_model) {
+    static const char *const name[] = {"recompute none", "recompute act", "recompute block"};
+    static const char *const kind[] = {"gated", "dense"};
+    for (int k = 0; k < 2; k++) {
+        OraclePlan plan = base;
+        plan.kind = kind[k];
+        plan.activation = k ? "gelu" : "silu";
+        Oracle oracle;
+        Hash128 first = {0};
+        oracle_open(&oracle, &plan);
+        for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_BLOCK; mode++) {
+            plan.name = name[mode];
+            plan.recompute = (Recompute)mode;
+            check_layouts(&oracle, &plan, &first);
+        }
+        oracle_close(&oracle);
+    }
+}
+END_TEST
+
+START_TEST(uneven_cuts_equal_the_naive_model) {
+    OraclePlan plan = base;
+    plan.name = "d_ff 341, 1 kv head, 150 rows, 3 threads";
+    plan.d_ff = 341;
+    plan.kv_heads = 1;
+    plan.sequences = 1;
+    plan.context = 150;
+    plan.threads = 3;
+    check_plan(&plan);
+    plan = base;
+    plan.name = "fewer rows and channels than shards";
+    plan.context = 1;
+    plan.d_ff = 5;
+    plan.vocab = 7;
+    plan.masked = false;
+    check_plan(&plan);
+    plan = base;
+    plan.name = "3 shards, no bias, no dropout";
+    plan.shards = 3;
+    plan.bias = false;
+    plan.hidden_dropout = plan.output_dropout = 0;
+    check_plan(&plan);
+    plan = base;
+    plan.name = "output dropout alone";
+    plan.hidden_dropout = 0;
+    check_plan(&plan);
+}
+END_TEST
+
+/* Larger vocabularies go through the head in several chunks of rows. */
+START_TEST(a_chunked_head_equals_the_naive_model) {
+    OraclePlan plan = base;
+    plan.name = "vocab 20011, head in two chunks";
+    plan.vocab = 20011;
+    plan.layers = 1;
+    plan.d_model = 16;
+    plan.sequences = 3;
+    plan.microbatches = 1;
+    plan.tied = true;
+    check_plan(&plan);
+}
+END_TEST
+
+START_TEST(allreduce_is_close) {
+    OraclePlan plan = base;
+    plan.name = "reduction = allreduce";
+    plan.reduction = REDUCTION_ALLREDUCE;
+    check_plan(&plan);
+    plan.name = "allreduce, dense relu, block";
+    plan.kind = "dense";
+    plan.activation = "relu";
+    plan.recompute = RECOMPUTE_BLOCK;
+    check_plan(&plan);
+}
+END_TEST
+
+/* ---- the comparison itself can fail ---- */
+
+static OraclePlan small_plan(void) {
+    OraclePlan plan = base;
+    plan.name = "small";
+    plan.context = 20;
+    plan.microbatches = 1;
+    return plan;
+}
+
+START_TEST(one_element_off_by_a_millionth_is_noticed) {
+    OraclePlan plan = small_plan();
+    Oracle oracle;
+    Model model;
+    Grid grid;
+    oracle_open(&oracle, &plan);
+    grid_serial(&grid);
+    oracle_subject(&model, &plan, &grid);
+    oracle_weights(&model, &oracle);
+    double loss = oracle_train(&model, &oracle);
+    double step = sizeof(real) == 8 ? 1e-6 : 1e-4; /* of the tensor's largest gradient */
+    for (int p = 0; p < model.set.count; p++) {
+        const Param *param = &model.set.param[p];
+        double *expected = naive_gradient(oracle.naive, param->name), largest = 0;
+        for (int64_t i = 0; i < param->rows * param->cols; i++)
+            largest = fmax(largest, fabs(expected[i]));
+        real *corner =
+            whole_element(&model.set, param, PARAM_GRADIENT, param->rows - 1, param->cols - 1);
+        real before = *corner;
+        *corner += (real)(step * largest);
+        OracleResult result = oracle_compare(&model, &grid, &oracle, loss);
+        ck_assert_msg(result.gradient > tolerance && !strcmp(result.tensor, param->name),
+                      "%s: a wrong element went unnoticed", param->name);
+        *corner = before;
+    }
+    ck_assert(oracle_compare(&model, &grid, &oracle, loss * (1 + step)).loss > tolerance);
+    ck_assert(oracle_compare(&model, &grid, &oracle, loss).gradient <= tolerance);
+    model_release(&model);
+    oracle_close(&oracle);
+}
+END_TEST
+
+/* The largest difference when weft computes `subject` and the naive model `plan`. */
+static OracleResult mismatch(const OraclePlan *plan, const OraclePlan *subject, Grid *grid) {
+    Oracle oracle;
+    Model model;
+    oracle_open(&oracle, plan);
+    oracle_subject(&model, subject, grid);
+    oracle_weights(&model, &oracle);
+    OracleResult result = oracle_compare(&model, grid, &oracle, oracle_train(&model, &oracle));
+    model_release(&model);
+    oracle_close(&oracle);
+    return result;
+}
+
+START_TEST(a_mix_up_is_noticed) {
+    OraclePlan plan = small_plan(), other = plan;
+    Grid grid;
+    grid_serial(&grid);
+    plan.activation = "gelu";
+    other.activation = "gelu_tanh";
+    ck_assert_msg(mismatch(&plan, &other, &grid).gradient > 10 * tolerance, "erf and tanh");
+    plan = other = small_plan();
+    other.hidden_dropout = 0.11;
+    ck_assert_msg(mismatch(&plan, &other, &grid).gradient > 10 * tolerance, "hidden dropout");
+    other = plan;
+    other.output_dropout = 0.21;
+    ck_assert_msg(mismatch(&plan, &other, &grid).gradient > 10 * tolerance, "output dropout");
+    ck_assert_msg(mismatch(&plan, &plan, &grid).gradient <= tolerance, "nothing is mixed up");
+}
+END_TEST
+
+/* ---- faults that are silent elsewhere ---- */
+
+typedef void (*OnLayout)(Grid *grid);
+
+static void on_layouts(OnLayout body) {
+    for (int tp = 1; tp <= most_tp(); tp++) {
+        Grid grid;
+        open_grid(&grid, tp);
+        if (!grid.surplus) body(&grid);
+        comm_stop(&grid);
+    }
+}
+
+static void fill_tensor(Model *model, const char *name, double value) {
+    const Param *param = &model->set.param[params_find(&model->set, name)];
+    for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+        Tensor shard = param_shard(&model->set, param, PARAM_VALUE, s);
+        for (int64_t i = 0; i < shard.rows * shard.cols; i++) shard.data[i] = (real)value;
+    }
+}
+
+/* All weights 0: the stream holds what down's bias adds to it, times the output mask. */
+static void check_bias(Grid *grid, double probability) {
+    OraclePlan plan = small_plan();
+    plan.layers = 1;
+    plan.hidden_dropout = 0;
+    plan.output_dropout = probability;
+    Oracle oracle;
+    Model model;
+    oracle_open(&oracle, &plan);
+    oracle_subject(&model, &plan, grid);
+    fill_tensor(&model, "model.layers.0.mlp.down_proj.bias", 3);
+    oracle_train(&model, &oracle);
+    Tensor stream = model.stream[1];
+    for (int64_t t = 0; t < stream.rows; t++)
+        for (int64_t j = 0; j < stream.cols; j++) {
+            double mask = probability > 0 ? oracle_mask(PHILOX_OUTPUT_DROPOUT, 0,
+                                                        ORACLE_FIRST_MICROBATCH, t, j, probability)
+                                          : 1;
+            ck_assert_msg(tensor_row(stream, t)[j] == 3 * (real)mask,
+                          "tp %d: row %d, channel %d is %g, expected %g", grid->tp, (int)t, (int)j,
+                          (double)tensor_row(stream, t)[j], 3 * mask);
+        }
+    model_release(&model);
+    oracle_close(&oracle);
+}
+
+static void check_bias_plain(Grid *grid) { check_bias(grid, 0); }
+static void check_bias_masked(Grid *grid) { check_bias(grid, 0.25); }
+
+START_TEST(row_parallel_bias_is_added_once) { on_layouts(check_bias_plain); }
+END_TEST
+
+/* What every rank holds is the mask of global row and channel: replicas agree. */
+START_TEST(output_masks_match_on_replicated_rows) { on_layouts(check_bias_masked); }
+END_TEST
+
+/* With an lm head of 0 every token has the probability 1/259 exactly: a padding row would count. */
+static void check_vocab(Grid *grid) {
+    OraclePlan plan = small_plan();
+    Oracle oracle;
+    Model model;
+    oracle_open(&oracle, &plan);
+    oracle_subject(&model, &plan, grid);
+    oracle_weights(&model, &oracle);
+    fill_tensor(&model, "lm_head.weight", 0);
+    double loss = oracle_train(&model, &oracle);
+    ck_assert_msg(fabs(loss - log(259)) < 1e-13 * log(259), "tp %d: loss %.17g, expected %.17g",
+                  grid->tp, loss, log(259));
+    model_release(&model);
+    oracle_close(&oracle);
+}
+
+START_TEST(vocab_259_over_8_shards_has_no_padding) { on_layouts(check_vocab); }
+END_TEST
+
+static void check_evaluation(Grid *grid) {
+    OraclePlan plan = small_plan(), plain = plan;
+    plain.hidden_dropout = plain.output_dropout = 0;
+    Oracle oracle;
+    Model with, without;
+    oracle_open(&oracle, &plain);
+    oracle_subject(&with, &plan, grid);
+    oracle_subject(&without, &plain, grid);
+    oracle_weights(&with, &oracle);
+    oracle_weights(&without, &oracle);
+    double evaluated = oracle_evaluate(&with, &oracle), trained = oracle_train(&without, &oracle);
+    ck_assert_msg(evaluated == oracle_evaluate(&without, &oracle), "tp %d", grid->tp);
+    ck_assert_msg(evaluated == trained, "tp %d: %a and %a", grid->tp, evaluated, trained);
+    ck_assert(whole_difference(1, &evaluated, &oracle.loss) <= tolerance);
+    ck_assert_msg(fabs(oracle_train(&with, &oracle) - evaluated) > 1e-4, "dropout is never on");
+    model_release(&without);
+    model_release(&with);
+    oracle_close(&oracle);
+}
+
+START_TEST(evaluation_has_no_dropout) { on_layouts(check_evaluation); }
+END_TEST
+
+int main(int argc, char **argv) {
+    return run_mpi_suite(
+        &argc, &argv, "model",
+        TESTS(ffn_kinds_equal_the_naive_model, recompute_modes_equal_the_naive_model,
+              uneven_cuts_equal_the_naive_model, a_chunked_head_equals_the_naive_model,
+              allreduce_is_close, one_element_off_by_a_millionth_is_noticed, a_mix_up_is_noticed,
+              row_parallel_bias_is_added_once, output_masks_match_on_replicated_rows,
+              vocab_259_over_8_shards_has_no_padding, evaluation_has_no_dropout));
+}
