@@ -32,15 +32,23 @@ int hdf5_error(const Hdf5File *file, const char *dataset, const char *what) {
                      reason, reason[0] ? ")" : "");
 }
 
-/* Links stay in the group's object header, which has a checksum and can't crash its reader:
- * HDF5 1.10.8 dies of a damaged heap, where it would else keep more than eight of them. */
-enum { COMPACT_LINKS = 65535 };
-
+/* Object times off: else the same state makes other bytes a second later. */
 hid_t hdf5_creation_list(hid_t kind) {
     hid_t list = H5Pcreate(kind);
-    bool links = kind != H5P_DATASET_CREATE;
-    if (list >= 0 && H5Pset_obj_track_times(list, false) >= 0 &&
-        (!links || H5Pset_link_phase_change(list, COMPACT_LINKS, 0) >= 0))
+    if (list >= 0 && H5Pset_obj_track_times(list, false) >= 0) return list;
+    hdf5_drop(list);
+    return -1;
+}
+
+/* For a group (the root: H5P_FILE_CREATE) of so many links. They stay in the object header, which
+ * has a checksum, and in which room for them is made at once: HDF5 1.10.8 would keep more than
+ * eight in a heap and crashes when that is damaged. */
+static hid_t group_list(hid_t kind, int links) {
+    enum { COMPACT_LINKS = 65535, LINK_NAME = 48 /* what a tensor's name takes, roughly */ };
+    hid_t list = hdf5_creation_list(kind);
+    unsigned expected = (unsigned)(links < COMPACT_LINKS ? links : COMPACT_LINKS);
+    if (list >= 0 && H5Pset_link_phase_change(list, COMPACT_LINKS, 0) >= 0 &&
+        H5Pset_est_link_info(list, expected, LINK_NAME) >= 0)
         return list;
     hdf5_drop(list);
     return -1;
@@ -66,10 +74,10 @@ static int begin(Hdf5File *file, const char *directory, const char *name, int co
     return files_join(file->path, sizeof file->path, directory, name);
 }
 
-int hdf5_create(Hdf5File *file, const char *directory, const char *name) {
+int hdf5_create(Hdf5File *file, const char *directory, const char *name, int links) {
     int status = begin(file, directory, name, WEFT_RUNTIME);
     if (status) return status;
-    hid_t access = access_list(true), creation = hdf5_creation_list(H5P_FILE_CREATE);
+    hid_t access = access_list(true), creation = group_list(H5P_FILE_CREATE, links);
     if (access < 0 || creation < 0)
         status = hdf5_error(file, NULL, "can't set file properties");
     else if ((file->id = H5Fcreate(file->path, H5F_ACC_EXCL, creation, access)) < 0)
@@ -108,8 +116,8 @@ void hdf5_close(Hdf5File *file) {
     file->id = -1;
 }
 
-int hdf5_make_group(const Hdf5File *file, const char *name) {
-    hid_t list = hdf5_creation_list(H5P_GROUP_CREATE), group = -1;
+int hdf5_make_group(const Hdf5File *file, const char *name, int links) {
+    hid_t list = group_list(H5P_GROUP_CREATE, links), group = -1;
     int status = 0;
     if (list < 0 || (group = H5Gcreate2(file->id, name, H5P_DEFAULT, list, H5P_DEFAULT)) < 0)
         status = hdf5_error(file, name, "can't create group");
@@ -122,43 +130,46 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The links of an open group, in increasing order of their names, against sorted names. */
-static int compare_links(const Hdf5File *file, hid_t group, const char *group_name,
-                         const char **sorted, int count) {
-    H5G_info_t info;
-    char link[512];
-    if (H5Gget_info(group, &info) < 0) return hdf5_error(file, group_name, "can't list group");
-    for (hsize_t i = 0, known = 0; i < info.nlinks || known < (hsize_t)count; i++, known++) {
-        int order = -1; /* of the link at i to the name at `known` */
-        if (i >= info.nlinks)
-            order = 1;
-        else if (H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, link, sizeof link,
-                                    H5P_DEFAULT) < 0)
-            return hdf5_error(file, group_name, "can't list group");
-        else if (known < (hsize_t)count)
-            order = strcmp(link, sorted[known]);
-        if (order < 0)
-            return error_set(WEFT_INPUT, "%s: %s in group %s is extra", file->path, link,
-                             group_name);
-        if (order > 0)
-            return error_set(WEFT_INPUT, "%s: %s is missing in group %s", file->path, sorted[known],
-                             group_name);
-    }
-    return 0;
+/* Links of a group come in increasing order of their names, as the sorted names do. */
+typedef struct {
+    const Hdf5File *file;
+    const char *group, **name;
+    int count, next, status;
+} NameCheck;
+
+static int missing(NameCheck *check) {
+    return error_set(WEFT_INPUT, "%s: %s is missing in group %s", check->file->path,
+                     check->name[check->next], check->group);
 }
 
-int hdf5_check_names(const Hdf5File *file, const char *group_name, const char *const *names,
-                     int count) {
-    const char **sorted = malloc(((size_t)count + 1) * sizeof *sorted);
-    if (!sorted) return error_set(WEFT_RUNTIME, "out of memory: %d names", count);
-    for (int i = 0; i < count; i++) sorted[i] = names[i];
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_names);
-    hid_t group = H5Gopen2(file->id, group_name, H5P_DEFAULT);
-    int status = group < 0 ? hdf5_error(file, group_name, "can't open group")
-                           : compare_links(file, group, group_name, sorted, count);
-    hdf5_drop(group);
-    free(sorted);
-    return status;
+static herr_t check_link(hid_t group, const char *link, const H5L_info_t *info, void *context) {
+    (void)group, (void)info;
+    NameCheck *check = context;
+    int order = check->next < check->count ? strcmp(link, check->name[check->next]) : -1;
+    if (order < 0)
+        check->status = error_set(WEFT_INPUT, "%s: %s in group %s is extra", check->file->path,
+                                  link, check->group);
+    if (order > 0) check->status = missing(check);
+    check->next++;
+    return check->status ? 1 : 0;
+}
+
+int hdf5_check_names(const Hdf5File *file, const char *group, const char *const *names, int count) {
+    NameCheck check = {.file = file, .group = group, .count = count};
+    check.name = malloc(((size_t)count + 1) * sizeof *check.name);
+    if (!check.name) return error_set(WEFT_RUNTIME, "out of memory: %d names", count);
+    for (int i = 0; i < count; i++) check.name[i] = names[i];
+    qsort(check.name, (size_t)count, sizeof *check.name, compare_names);
+    hid_t id = H5Gopen2(file->id, group, H5P_DEFAULT);
+    if (id < 0)
+        check.status = hdf5_error(file, group, "can't open group");
+    else if (H5Literate(id, H5_INDEX_NAME, H5_ITER_INC, NULL, check_link, &check) < 0)
+        check.status = hdf5_error(file, group, "can't list group");
+    else if (!check.status && check.next < count)
+        check.status = missing(&check);
+    hdf5_drop(id);
+    free(check.name);
+    return check.status;
 }
 
 int hdf5_check_shape(const Hdf5File *file, hid_t dataset, const char *name, int rank,

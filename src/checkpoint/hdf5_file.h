@@ -22,7 +22,8 @@ typedef struct {
     int code; /* of errors: WEFT_RUNTIME when writing, WEFT_INPUT when reading */
 } Hdf5File;
 
-int hdf5_create(Hdf5File *file, const char *directory, const char *name);
+/* `links`: roughly how many objects the root will hold. */
+int hdf5_create(Hdf5File *file, const char *directory, const char *name, int links);
 int hdf5_open(Hdf5File *file, const char *directory, const char *name);
 int hdf5_finish(Hdf5File *file); /* flush, fsync, close */
 void hdf5_close(Hdf5File *file);
@@ -31,11 +32,10 @@ void hdf5_close(Hdf5File *file);
  * file's code. dataset may be NULL. */
 int hdf5_error(const Hdf5File *file, const char *dataset, const char *what);
 
-/* Creation property lists without object times; for H5P_DATASET_CREATE, H5P_GROUP_CREATE or
- * H5P_FILE_CREATE. -1 on failure. */
+/* A creation property list without object times, e.g. for H5P_DATASET_CREATE. -1 on failure. */
 hid_t hdf5_creation_list(hid_t kind);
 
-int hdf5_make_group(const Hdf5File *file, const char *name);
+int hdf5_make_group(const Hdf5File *file, const char *name, int links);
 
 /* Exactly `count` names, given in any order, are linked in a group ("/" for the root)? WEFT_INPUT
  * names the first that is extra or missing. */

@@ -32,22 +32,20 @@ static hid_t attribute_type(const Attribute *a) {
     return a->scalar ? H5T_STD_I32LE : H5T_STD_I64LE;
 }
 
-static int open_at(int (*how)(Hdf5File *, const char *, const char *), Hdf5File *file,
-                   const char *directory, int t, int d) {
+int store_create(Hdf5File *file, const Catalog *catalog, const char *directory, int t, int d) {
     char name[CATALOG_FILE];
     catalog_file_name(t, d, name);
-    return how(file, directory, name);
-}
-
-int store_create(Hdf5File *file, const Catalog *catalog, const char *directory, int t, int d) {
-    int status = open_at(hdf5_create, file, directory, t, d);
+    int links = (int)range_size(catalog_file_entries(catalog, t, d)) / catalog->roles;
+    int status = hdf5_create(file, directory, name, catalog->roles);
     for (int role = 0; !status && role < catalog->roles; role++)
-        status = hdf5_make_group(file, catalog_roles[role].name);
+        status = hdf5_make_group(file, catalog_roles[role].name, links);
     return status;
 }
 
 int store_open(Hdf5File *file, const char *directory, int t, int d) {
-    return open_at(hdf5_open, file, directory, t, d);
+    char name[CATALOG_FILE];
+    catalog_file_name(t, d, name);
+    return hdf5_open(file, directory, name);
 }
 
 static bool write_attribute(hid_t dataset, const Attribute *attribute) {

@@ -97,9 +97,9 @@ static int hash_file(const char *path, Hash128 *digest) {
 
 int view_write(Catalog *catalog, const char *directory) {
     Hdf5File file;
-    int status = hdf5_create(&file, directory, VIEW_FILE);
+    int status = hdf5_create(&file, directory, VIEW_FILE, catalog->tensors + catalog->roles);
     for (int role = 0; !status && role < catalog->roles; role++) {
-        if (role > 0) status = hdf5_make_group(&file, catalog_roles[role].name);
+        if (role > 0) status = hdf5_make_group(&file, catalog_roles[role].name, catalog->tensors);
         for (int tensor = 0; !status && tensor < catalog->tensors; tensor++)
             status = write_dataset(&file, catalog, role, tensor);
     }

@@ -17,7 +17,10 @@ static int newest_step(const char *path, char directory[FILES_PATH]) {
     status = newest ? files_join(directory, FILES_PATH, path, newest)
                     : files_join(directory, FILES_PATH, path, "");
     files_names_release(&names);
-    return status;
+    if (status) return status;
+    for (size_t end = strlen(directory); end > 1 && directory[end - 1] == '/'; end--)
+        directory[end - 1] = '\0';
+    return 0;
 }
 
 int command_verify(int argc, char **argv) {
@@ -27,6 +30,7 @@ int command_verify(int argc, char **argv) {
                     "Re-reads a checkpoint; exit 1 naming the file and dataset that is damaged.");
     int status = newest_step(arguments.path, directory);
     if (!status) status = checkpoint_verify(directory);
+    if (status == WEFT_CHECK) return -status; /* each damage has been named already */
     if (!status) log_print("%s: good\n", directory);
     return command_finish(NULL, status);
 }

@@ -36,14 +36,20 @@ static int usage(FILE *stream) {
     return stream == stdout ? 0 : 2;
 }
 
+static int help_on(const char *topic) {
+    if (!strcmp(topic, "config")) {
+        config_help();
+        return 0;
+    }
+    fprintf(stderr, "weft: there is no help on \"%s\"\n", topic);
+    return usage(stderr);
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) return usage(stderr);
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc, argv);
-    if (!strcmp(argv[1], "help") && argc > 2 && !strcmp(argv[2], "config")) {
-        config_help();
-        return 0;
-    }
+    if (!strcmp(argv[1], "help") && argc > 2) return help_on(argv[2]);
     if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help")) return usage(stdout);
     if (!strcmp(argv[1], "--version")) {
         printf("weft %s\n%s\n", WEFT_REVISION, identity_text());

@@ -1,9 +1,10 @@
-/* silu, gelu and gelu_tanh have one shape, z Phi(z) with Phi(z) + Phi(-z) = 1. With t = |z| and the tail
- * T(t) = t Phi(-t):
+/* silu, gelu and gelu_tanh have one shape, z Phi(z) with Phi(z) + Phi(-z) = 1. With t = |z| and the
+ * tail T(t) = t Phi(-t):
  *
  *     act(z) = max(z, 0) - T(t),     act'(z) = T'(t) for z <= 0, 1 - T'(t) for z > 0.
  *
- * T is computed without cancellation, so the values keep their relative accuracy far into the negative tail. */
+ * T is computed without cancellation, so the values keep their relative accuracy far into the
+ * negative tail. */
 #include "math/activation.h"
 
 #include "math/elementary.h"
@@ -35,8 +36,8 @@ static inline Tail tail_silu(real z) {
     return tail_logistic(t, t, 0, 1);
 }
 
-/* gelu_tanh: 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3) (Hendrycks and Gimpel 2016).
- * 2u is formed in double: its rounding error would be multiplied by its size. */
+/* gelu_tanh: 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3) (Hendrycks
+ * and Gimpel 2016). 2u is formed in double: its rounding error would be multiplied by its size. */
 static inline Tail tail_gelu_tanh(real z) {
     const double linear = 1.5957691216057307, cubic = linear * 0.044715; /* 2 sqrt(2/pi) */
     real t = tail_argument(z);
@@ -49,15 +50,16 @@ static inline Tail tail_gelu_tanh(real z) {
 #ifdef WEFT_REAL64
 
 static inline Tail tail_gelu(real z) {
-    const double root_half = 0.70710678118654752, root_2_pi = 0.39894228040143268;
+    const double root_half = 0.70710678118654752, density_at_0 = 0.39894228040143268;
     double t = tail_argument(z), normal = 0.5 * erfc(t * root_half);
-    return (Tail){t * normal, normal - t * root_2_pi * exp(-0.5 * t * t)};
+    return (Tail){t * normal, normal - t * density_at_0 * exp(-0.5 * t * t)};
 }
 
 #else
 
-/* Phi(-t) = exp(-t^2/2) G(t) with G(t) = erfcx(t / sqrt(2)) / 2, a smooth function: (t + 4) G(t) is a polynomial of
- * degree 9 in (t - 4) / (t + 4), our own minimax fit (Remez exchange) on 0 <= t <= 16, relative error 1.0e-8. */
+/* Phi(-t) = exp(-t^2/2) G(t) with G(t) = erfcx(t / sqrt(2)) / 2, a smooth function: (t + 4) G(t) is
+ * a polynomial of degree 9 in (t - 4) / (t + 4), our own minimax fit (Remez exchange) on 0 <= t <=
+ * 16, relative error 1.0e-8. */
 static inline Tail tail_gelu(real z) {
     real t = tail_argument(z);
     t = t > 16 ? 16 : t;
@@ -80,7 +82,8 @@ static inline Tail tail_gelu(real z) {
 
 #endif
 
-/* Inlined into each of the six functions below. NaN fails the comparison and comes through the tail. */
+/* Inlined into each of the six functions below. NaN fails the comparison and comes through the
+ * tail. */
 static inline void tail_value(Tail (*tail)(real), int64_t n, const real *z, real *a) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) a[i] = (z[i] > 0 ? z[i] : 0) - tail(z[i]).value;

@@ -4,7 +4,8 @@
  *     dS = P * (dP - delta), delta = rowsum(P * dP) = rowsum(O * dO)
  *     dQ = scale dS K      dK = scale dS^T Q
  *
- * A tile of query rows [begin, end) sees the keys [0, end); what lies above the diagonal inside it is masked. */
+ * A tile of query rows [begin, end) sees the keys [0, end); what lies above the diagonal inside it
+ * is masked. */
 #include "math/attention.h"
 
 #include "math/elementary.h"
@@ -59,7 +60,7 @@ static void over_rows(const Tile *tile, real alpha, const real *a, Tensor b, Ten
                           alpha, 1, c.data, c.ld});
 }
 
-/* Scores of row i become exp(score - largest), 0 where masked. Returns their sum, sets the largest. */
+/* Row i: scores become exp(score - largest), 0 where masked. Sets the largest, returns the sum. */
 static double exp_row(const Tile *tile, int64_t i, real *largest) {
     real *row = tile->score + i * tile->keys;
     int64_t seen = tile->begin + i + 1;
@@ -69,8 +70,8 @@ static double exp_row(const Tile *tile, int64_t i, real *largest) {
     return lanes_sum(seen, row);
 }
 
-static void forward_tile(const AttentionShape *shape, const Tile *tile, int head, Tensor q, Tensor k,
-                         Tensor v, Tensor o, real *lse) {
+static void forward_tile(const AttentionShape *shape, const Tile *tile, int head, Tensor q,
+                         Tensor k, Tensor v, Tensor o, real *lse) {
     Tensor out = head_rows(shape, o, head, tile);
     real *inverse = tile->slope; /* [rows], unused otherwise in forward */
     rows_by_keys(tile, shape->scale, head_rows(shape, q, head, tile), k, tile->score);
@@ -87,8 +88,8 @@ static void forward_tile(const AttentionShape *shape, const Tile *tile, int head
     }
 }
 
-void attention_forward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,
-                       void *scratch) {
+void attention_forward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v, Tensor o,
+                       Tensor lse, void *scratch) {
     for (int head = 0; head < shape->heads; head++) {
         for (int64_t begin = 0; begin < shape->length; begin += tile_rows(shape->length)) {
             Tile tile = tile_at(shape, begin, scratch);
@@ -111,8 +112,8 @@ static void backward_row(const Tile *tile, int64_t i, real lse, real delta) {
     memset(ds + seen, 0, masked);
 }
 
-void attention_backward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,
-                        Tensor d_o, Tensor dq, Tensor dk, Tensor dv, void *scratch) {
+void attention_backward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v, Tensor o,
+                        Tensor lse, Tensor d_o, Tensor dq, Tensor dk, Tensor dv, void *scratch) {
     size_t row_bytes = (size_t)shape->head_dim * sizeof(real);
     for (int64_t t = 0; t < shape->length; t++) {
         memset(tensor_row(dk, t), 0, row_bytes);
@@ -122,7 +123,8 @@ void attention_backward(const AttentionShape *shape, Tensor q, Tensor k, Tensor 
         for (int64_t begin = 0; begin < shape->length; begin += tile_rows(shape->length)) {
             Tile tile = tile_at(shape, begin, scratch);
             Tensor queries = head_rows(shape, q, head, &tile);
-            Tensor out = head_rows(shape, o, head, &tile), d_out = head_rows(shape, d_o, head, &tile);
+            Tensor out = head_rows(shape, o, head, &tile);
+            Tensor d_out = head_rows(shape, d_o, head, &tile);
             rows_by_keys(&tile, shape->scale, queries, k, tile.score);
             rows_by_keys(&tile, 1, d_out, v, tile.slope);
             for (int64_t i = 0; i < tile.rows; i++) {

@@ -40,6 +40,7 @@ void dropout_apply(const Dropout *dropout, Range rows, int64_t first_channel, Te
 double dropout_factor(const Dropout *dropout, int64_t row, int64_t channel) {
     uint32_t word[4];
     if (dropout->probability <= 0) return 1;
-    philox_block(&dropout->stream, (uint32_t)row + dropout->row_offset, (uint32_t)(channel / 4), word);
+    philox_block(&dropout->stream, (uint32_t)row + dropout->row_offset, (uint32_t)(channel / 4),
+                 word);
     return word[channel % 4] < drop_threshold(dropout) ? 0 : (double)keep_factor(dropout);
 }

@@ -1,5 +1,6 @@
-/* Dropout masks from Philox: x[t][c] = keep ? x * 1/(1-p) : 0, where keep is a function of (seed, purpose, layer, step,
- * microbatch, row, global channel): ranks and recomputation see the same mask. */
+/* Dropout masks from Philox: x[t][c] = keep ? x * 1/(1-p) : 0, where keep is a function of (seed,
+ * purpose, layer, step, microbatch, row, global channel): ranks and recomputation see the same
+ * mask. */
 #ifndef WEFT_MATH_DROPOUT_H
 #define WEFT_MATH_DROPOUT_H
 
@@ -8,12 +9,13 @@
 
 typedef struct {
     PhiloxStream stream;
-    double probability;   /* of dropping; 0: nothing happens */
-    uint32_t row_offset;  /* added to the row; 0 except in the faults build (a mask keyed by rank) */
+    double probability;  /* of dropping; 0: nothing happens */
+    uint32_t row_offset; /* added to the row; 0 except in the faults build (a mask keyed by rank) */
 } Dropout;
 
-/* Rows `rows` of x [T, n], whose column 0 is global channel `first_channel`, times the mask, into y (may be x). The same
- * function serves forward and backward. Single-threaded: the caller shares out rows. */
+/* Rows `rows` of x [T, n], whose column 0 is global channel `first_channel`, times the mask, into y
+ * (may be x). The same function serves forward and backward. Single-threaded: the caller shares out
+ * rows. */
 void dropout_apply(const Dropout *dropout, Range rows, int64_t first_channel, Tensor x, Tensor y);
 
 /* The mask factor of one element: 0 or 1/(1-p) (for tests). */

@@ -1,9 +1,12 @@
-/* exp for the pointwise kernels, inline so that loops over it vectorise: branch-free, one expression for the vector
- * body and the tail, every rounding written down (fma where fused is meant).
+/* exp for the pointwise kernels, inline so that loops over it vectorise: branch-free, one
+ * expression for the vector body and the tail, every rounding written down (fma where fused is
+ * meant).
  *
- * real = float: the argument is reduced to n ln 2 + r by Cody and Waite's two-part constant; exp(r) is a polynomial of
- * degree 6, whose coefficients are our own minimax fit (Remez exchange) on |r| <= ln(2)/2, relative error 3.1e-9. Largest
- * error measured over all floats: ELEMENTARY_EXP_ULP. Gradual underflow, infinity on overflow, NaN in, NaN out.
+ * real = float: the argument is reduced to n ln 2 + r by Cody and Waite's two-part constant; exp(r)
+ * is a polynomial of degree 6, whose coefficients are our own minimax fit (Remez exchange) on |r|
+ * <= ln(2)/2, relative error 3.1e-9. Largest error measured over all floats: ELEMENTARY_EXP_ULP.
+ * Gradual underflow, infinity on overflow, NaN in, NaN out.
+ *
  * real = double: the C library's exp. */
 #ifndef WEFT_MATH_ELEMENTARY_H
 #define WEFT_MATH_ELEMENTARY_H
@@ -14,7 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ELEMENTARY_EXP_ULP 1.01 /* tests/unit/test_activation.c holds it against the C library's double exp */
+/* tests/unit/test_activation.c holds it against the C library's double exp. */
+#define ELEMENTARY_EXP_ULP 1.01
 
 #ifdef WEFT_REAL64
 
@@ -45,11 +49,12 @@ static inline float float_power_of_two(int32_t n) {
     return power;
 }
 
-/* factor * exp(x + low) for |low| << 1 and |factor| < 1e6 or so, rounded once where the result is denormal: the factor
- * meets the polynomial before the power of two does. */
+/* factor * exp(x + low) for |low| << 1 and |factor| < 1e6 or so, rounded once where the result is
+ * denormal: the factor meets the polynomial before the power of two does. */
 static inline real elementary_exp_times(real factor, real x, real low) {
-    const float lowest = -150, highest = 100;  /* beyond, factor * exp(x) is 0 or infinite in any case */
-    const float round = 0x1.8p23f;             /* adding it rounds to an integer, in the low bits */
+    /* Beyond these, factor * exp(x) is 0 or infinite in any case. */
+    const float lowest = -150, highest = 100;
+    const float round = 0x1.8p23f; /* adding it rounds to an integer, in the low bits */
     const float log2_e = 0x1.715476p+0f, ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
     x = x < lowest ? lowest : x;
     x = x > highest ? highest : x;

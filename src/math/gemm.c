@@ -12,10 +12,10 @@
 #include <string.h>
 
 #ifdef WEFT_REAL64
-#define BLAS_GEMM cblas_dgemm
+#define BLAS_GEMM     cblas_dgemm
 #define UNIT_ROUNDOFF 0x1p-53
 #else
-#define BLAS_GEMM cblas_sgemm
+#define BLAS_GEMM     cblas_sgemm
 #define UNIT_ROUNDOFF 0x1p-24
 #endif
 
@@ -42,16 +42,17 @@ void gemm_call(const GemmCall *call) {
         return;
     }
     BLAS_GEMM(CblasRowMajor, call->form == GEMM_TN ? CblasTrans : CblasNoTrans,
-              call->form == GEMM_NT ? CblasTrans : CblasNoTrans, (blasint)call->m,
-              (blasint)call->n, (blasint)call->k, call->alpha, call->a, (blasint)call->lda,
-              call->b, (blasint)call->ldb, call->beta, call->c, (blasint)call->ldc);
+              call->form == GEMM_NT ? CblasTrans : CblasNoTrans, (blasint)call->m, (blasint)call->n,
+              (blasint)call->k, call->alpha, call->a, (blasint)call->lda, call->b,
+              (blasint)call->ldb, call->beta, call->c, (blasint)call->ldc);
 }
 
 /* ---- tiles ---- */
 
 enum { LEAST_ROWS = 512, LEAST_COLS = 768, MOST_ROWS = 1024, MOST_COLS = 1536, ENOUGH_TILES = 4 };
 
-/* Size of the pieces when n is cut evenly into pieces of at most `most`, rounded up to whole micro-tiles. */
+/* Size of the pieces when n is cut evenly into pieces of at most `most`, rounded up to whole
+ * micro-tiles. */
 static int64_t even_piece(int64_t n, int64_t most) {
     const int64_t micro = 16;
     int64_t pieces = (n + most - 1) / most;
@@ -146,8 +147,9 @@ static void fill_sequence(real *x, int64_t count, uint32_t state) {
     }
 }
 
-/* Whether C agrees with plain loops over the call's inputs, C having been 1 before, to twice the bound of
- * a sum of k + 2 terms in any order (Higham, Accuracy and Stability, section 3.1): in the f64 build both sides round. */
+/* Whether C agrees with plain loops over the call's inputs, C having been 1 before, to twice the
+ * bound of a sum of k + 2 terms in any order (Higham, Accuracy and Stability, section 3.1): in the
+ * f64 build both sides round. */
 static bool product_is_right(const GemmCall *call) {
     for (int64_t i = 0; i < call->m; i++) {
         for (int64_t j = 0; j < call->n; j++) {
@@ -168,8 +170,8 @@ static bool product_is_right(const GemmCall *call) {
 /* Small, odd and paneled shapes reach different kernels. */
 static const struct {
     int m, n, k;
-} self_check_shapes[] = {{1, 1, 1}, {3, 5, 7}, {1, 129, 33}, {65, 1, 129}, {33, 17, 65},
-                         {64, 64, 64}, {100, 76, 400}, {131, 97, 86}};
+} self_check_shapes[] = {{1, 1, 1},    {3, 5, 7},    {1, 129, 33},   {65, 1, 129},
+                         {33, 17, 65}, {64, 64, 64}, {100, 76, 400}, {131, 97, 86}};
 
 static int self_check(real *a, real *b, real *c) {
     const char *form_name[] = {"NT", "NN", "TN"};
@@ -212,8 +214,9 @@ int gemm_setup(int blas_threads) {
     }
     /* Its threaded product has a race, mended in 0.3.31; on one thread it is right. */
     if (threads > 1 && strstr(gemm_identity(), " 0.3.30 ")) {
-        return error_set(WEFT_RUNTIME, "%s computes wrong products on %d threads; use another "
-                         "version", gemm_identity(), threads);
+        return error_set(WEFT_RUNTIME,
+                         "%s computes wrong products on %d threads; use another version",
+                         gemm_identity(), threads);
     }
     return run_self_check();
 }

@@ -1,8 +1,8 @@
 /* Matrix products: the only user of BLAS.
  *
- * OpenBLAS's bits depend on M, N, K and its thread count, so a product is a fixed list of calls whose shapes are a
- * function of logical shapes alone (gemm_tile), each on one BLAS thread; OpenMP threads share out the calls.
- * gemm_setup() comes first. */
+ * OpenBLAS's bits depend on M, N, K and its thread count, so a product is a fixed list of calls
+ * whose shapes are a function of logical shapes alone (gemm_tile), each on one BLAS thread; OpenMP
+ * threads share out the calls. gemm_setup() comes first. */
 #ifndef WEFT_MATH_GEMM_H
 #define WEFT_MATH_GEMM_H
 
@@ -19,25 +19,30 @@ typedef enum {
 typedef struct {
     GemmForm form;
     int64_t m, n, k;
-    const real *a; int64_t lda;
-    const real *b; int64_t ldb;
-    real alpha, beta;            /* C = alpha * product + beta * C; beta 0 does not read C */
-    real *c; int64_t ldc;
+    const real *a;
+    int64_t lda;
+    const real *b;
+    int64_t ldb;
+    real alpha, beta; /* C = alpha * product + beta * C; beta 0 does not read C */
+    real *c;
+    int64_t ldc;
 } GemmCall;
 
-/* Sets BLAS to one thread, reads it back, refuses versions known to compute wrong results, and compares a few
- * products with plain loops. `blas_threads` is 1 except in the faults build. Returns 0 or WEFT_RUNTIME. */
+/* Sets BLAS to one thread, reads it back, refuses versions known to compute wrong results, and
+ * compares a few products with plain loops. `blas_threads` is 1 except in the faults build. Returns
+ * 0 or WEFT_RUNTIME. */
 int gemm_setup(int blas_threads);
 
 /* Version and core name of the BLAS in use, e.g. "OpenBLAS 0.3.21 Haswell"; this thread's copy. */
 const char *gemm_identity(void);
 
-/* One BLAS call on exactly this shape. m, n or k may be 0; each of them and each stride fits an int. */
+/* One BLAS call on exactly this shape. m, n or k may be 0; sizes and strides must fit an int. */
 void gemm_call(const GemmCall *call);
 
-/* Height and width of the tiles that C [m, n] is cut into: a function of shape only. A product becomes at least 4
- * calls where tiles need not be smaller than 512 x 768 for it: a call packs (rows + cols) * k elements for
- * rows * cols * k multiplications, and smaller tiles are felt (README.md, performance). */
+/* Height and width of the tiles that C [m, n] is cut into: a function of shape only. A product
+ * becomes at least 4 calls where tiles need not be smaller than 512 x 768 for it: a call packs
+ * (rows + cols) * k elements for rows * cols * k multiplications, and smaller tiles are felt
+ * (README.md, performance). */
 typedef struct {
     int64_t rows, cols;
 } GemmTile;
@@ -52,7 +57,8 @@ typedef struct {
 void gemm_list_clear(GemmList *list);
 void gemm_list_release(GemmList *list);
 
-/* Cuts a product into tiles and appends its calls. Returns 0 or WEFT_RUNTIME (memory, a size beyond int). */
+/* Cuts a product into tiles and appends its calls. Returns 0 or WEFT_RUNTIME (no memory, or a size
+ * or stride that doesn't fit an int). */
 int gemm_list_add(GemmList *list, const GemmCall *product);
 
 /* Runs all calls on `threads` OpenMP threads. Same bits for any number. */

@@ -1,5 +1,6 @@
-/* Sums over an array in double, in one fixed order that a compiler can vectorise: element i is added to lane
- * i % LANES, and the lanes are folded in halves. Products of two floats are exact in double. */
+/* Sums over an array in double, in one fixed order that a compiler can vectorise: element i is
+ * added to lane i % LANES, and the lanes are folded in halves. Products of two floats are exact in
+ * double. */
 #ifndef WEFT_MATH_LANES_H
 #define WEFT_MATH_LANES_H
 

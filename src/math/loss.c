@@ -31,7 +31,8 @@ double loss_row(real largest, double sum, real target_logit) {
     return log(sum) + ((double)largest - (double)target_logit);
 }
 
-/* The target's element is a difference of nearly equal numbers when the model is sure: it is taken in double. */
+/* The target's element is a difference of nearly equal numbers when the model is sure: it is taken
+ * in double. */
 static void gradient_row(int64_t n, real *row, real largest, double sum, int64_t target,
                          double scale) {
     double factor = scale / sum;

@@ -1,13 +1,16 @@
 /* The decoder: pre-norm, Llama-shaped (Touvron et al. 2023).
  *
- *   x = embed(tokens);  per layer: x += o(attention(norm(x)));  x += dropout(ffn(norm(x)));
- * loss(lm_head(norm(x)))
+ *     x = embed(tokens)
+ *     per layer: x += o(attention(norm(x)));  x += dropout(ffn(norm(x)))
+ *     loss = cross_entropy(lm_head(norm(x)))
  *
- *     model_declare(&model, &config, tensor_rank, tp);   // parameters and sizes: `plan` stops
- * here, no MPI needed model_allocate(&model, &grid, training);           // memory and exchanges.
- * Collective model_train(&model, &pass, tokens, targets, scale, &loss) ... model_release(&model);
+ * Calling order:
+ *     model_declare(&model, &config, tensor_rank, tp);  // parameters, sizes; `plan` stops here
+ *     model_allocate(&model, &grid, training);          // memory and exchanges; collective
+ *     model_train(&model, &pass, tokens, targets, scale, &loss); ...
+ *     model_release(&model);
  *
- * One step touches: residual_embed -> [layer_forward]* -> head_loss -> [layer_backward]* ->
+ * One step: residual_embed, layer_forward up, head_loss, layer_backward down,
  * residual_embed_backward. */
 #ifndef WEFT_NN_MODEL_H
 #define WEFT_NN_MODEL_H

@@ -9,17 +9,16 @@
 
 /* Scalars of one update, in the precision of the parameters. */
 typedef struct {
-    real beta1, beta2, eps, rate, decay, root2, scale;
+    real beta1, rest1, beta2, rest2, eps, rate, decay, root2, scale; /* rest: 1 - beta */
 } Coefficients;
 
 static void update_run(const Coefficients *c, int64_t n, real *restrict value,
                        const real *restrict gradient, real *restrict moment1,
                        real *restrict moment2) {
-    real one1 = 1 - c->beta1, one2 = 1 - c->beta2;
     for (int64_t i = 0; i < n; i++) {
         real g = gradient[i] * c->scale;
-        real m = c->beta1 * moment1[i] + one1 * g;
-        real v = c->beta2 * moment2[i] + one2 * g * g;
+        real m = c->beta1 * moment1[i] + c->rest1 * g;
+        real v = c->beta2 * moment2[i] + c->rest2 * g * g;
         real root = (real)(sizeof(real) == 4 ? sqrtf((float)v) : sqrt((double)v));
         moment1[i] = m;
         moment2[i] = v;
@@ -31,13 +30,15 @@ void adamw_update(const AdamW *adamw, const ParamSet *set, int64_t update, doubl
                   double gradient_scale, int threads) {
     double correction1 = 1 - pow(adamw->beta1, (double)update);
     double correction2 = 1 - pow(adamw->beta2, (double)update);
-    Coefficients plain = {(real)adamw->beta1,
-                          (real)adamw->beta2,
-                          (real)adamw->eps,
-                          (real)(lr / correction1),
-                          1,
-                          (real)(1 / sqrt(correction2)),
-                          (real)gradient_scale};
+    Coefficients plain = {.beta1 = (real)adamw->beta1,
+                          .rest1 = (real)(1 - adamw->beta1),
+                          .beta2 = (real)adamw->beta2,
+                          .rest2 = (real)(1 - adamw->beta2),
+                          .eps = (real)adamw->eps,
+                          .rate = (real)(lr / correction1),
+                          .decay = 1,
+                          .root2 = (real)(1 / sqrt(correction2)),
+                          .scale = (real)gradient_scale};
     Coefficients decayed = plain;
     decayed.decay = (real)(1 - lr * adamw->weight_decay);
 #pragma omp parallel num_threads(threads)

@@ -40,12 +40,16 @@ static int write_config(const Config *config) {
     return status;
 }
 
+static int check_stop(const Config *config, const TrainOptions *options) {
+    if (options->stop_at <= config->train.steps) return 0;
+    return error_set(WEFT_USAGE, "--stop-at %lld: the run ends at train.steps = %lld",
+                     (long long)options->stop_at, (long long)config->train.steps);
+}
+
 /* What rank 0 does alone, agreed upon by all. */
 static int start_directory(Grid *grid, const Config *config, const TrainOptions *options) {
-    int status = 0;
-    if (grid->world_rank == 0) {
-        status = prepare_directory(config, options);
-    }
+    int status = check_stop(config, options);
+    if (!status && grid->world_rank == 0) status = prepare_directory(config, options);
     return comm_agree(grid, GROUP_WORLD, status);
 }
 

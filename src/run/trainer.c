@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "run/setup.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,14 @@ static int open_exchange(Trainer *trainer) {
     return exchange_open(&trainer->exchange, trainer->grid, &spec);
 }
 
+/* Each rank opens the files itself: on one node another file may have the name. */
+static int same_data(const Trainer *trainer) {
+    char text[128];
+    snprintf(text, sizeof text, "%lld training and %lld held-out tokens",
+             (long long)trainer->data.train_tokens, (long long)trainer->data.held_tokens);
+    return comm_same_text(trainer->grid, GROUP_GRID, "the data", text);
+}
+
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training) {
     *trainer = (Trainer){.config = *config,
                          .grid = grid,
@@ -63,6 +72,7 @@ int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads
     if (!status) status = model_declare(&trainer->model, &model, grid->tensor_rank, grid->tp);
     if (!status) status = allocate(trainer, training);
     status = comm_agree(grid, GROUP_GRID, status);
+    if (!status) status = same_data(trainer);
     if (!status) status = model_allocate(&trainer->model, grid, training);
     if (!status && training) status = open_exchange(trainer);
     if (!status)

@@ -29,41 +29,61 @@ int tree_subtrees(int leaves, Range owned, Range subtree[TREE_MAX_SUBTREES]) {
     return count;
 }
 
-/* The cheapest way to lay shards [0, s) over the first r ranks: the largest load first, then what
- * has to be sent. */
-typedef struct {
-    int64_t load;
-    int partials, previous;
-} Cut;
-
-static bool better(int64_t load, int partials, const Cut *than) {
-    return load < than->load || (load == than->load && partials < than->partials);
+/* Units of shards [from, to). */
+static int64_t run_load(const AxisLayout *axis, int from, int to) {
+    if (from == to) return 0;
+    return axis_units(axis, to - 1).end - axis_units(axis, from).begin;
 }
 
+/* Whether `ranks` ranks can hold all shards with at most `load` units each. */
+static bool fits(const AxisLayout *axis, int ranks, int64_t load) {
+    int from = 0;
+    for (int r = 0; r < ranks; r++) {
+        int to = from;
+        while (to < axis->shards && run_load(axis, from, to + 1) <= load) to++;
+        from = to;
+    }
+    return from == axis->shards;
+}
+
+static int64_t smallest_load(const AxisLayout *axis, int ranks) {
+    int64_t low = 0, high = axis->units; /* high fits, low does not */
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (fits(axis, ranks, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+/* Shards [0, s) over the first r ranks: the fewest partials, and where rank r - 1 begins. */
+typedef struct {
+    int partials, begin;
+} Cut;
+
 AxisLayout axis_layout(int64_t units, int logical_shards, int ranks) {
+    enum { IMPOSSIBLE = SHARD_MAX * TREE_MAX_SUBTREES };
     AxisLayout axis = {
         .units = units, .shards = shard_count(units, logical_shards), .ranks = ranks};
+    int64_t most = smallest_load(&axis, ranks);
+    Range unused[TREE_MAX_SUBTREES];
     Cut best[SHARD_MAX + 1][SHARD_MAX + 1];
-    for (int s = 0; s <= axis.shards; s++) best[0][s] = (Cut){s == 0 ? 0 : INT64_MAX, 0, 0};
+    for (int s = 0; s <= axis.shards; s++) best[0][s] = (Cut){s == 0 ? 0 : IMPOSSIBLE, 0};
     for (int r = 1; r <= ranks; r++) {
         for (int s = 0; s <= axis.shards; s++) {
-            best[r][s] = (Cut){INT64_MAX, 0, s};
+            best[r][s] = (Cut){IMPOSSIBLE, s};
             for (int from = 0; from <= s; from++) {
-                const Cut *before = &best[r - 1][from];
-                if (before->load == INT64_MAX) continue;
-                int64_t load = from == s ? 0
-                                         : shard_range(units, axis.shards, s - 1).end -
-                                               shard_range(units, axis.shards, from).begin;
-                if (load < before->load) load = before->load;
-                Range unused[TREE_MAX_SUBTREES];
-                int partials =
-                    before->partials + tree_subtrees(axis.shards, (Range){from, s}, unused);
-                if (better(load, partials, &best[r][s])) best[r][s] = (Cut){load, partials, from};
+                if (run_load(&axis, from, s) > most) continue;
+                int partials = best[r - 1][from].partials +
+                               tree_subtrees(axis.shards, (Range){from, s}, unused);
+                if (partials < best[r][s].partials) best[r][s] = (Cut){partials, from};
             }
         }
     }
     axis.first[ranks] = axis.shards;
-    for (int r = ranks; r > 0; r--) axis.first[r - 1] = best[r][axis.first[r]].previous;
+    for (int r = ranks; r > 0; r--) axis.first[r - 1] = best[r][axis.first[r]].begin;
     return axis;
 }
 

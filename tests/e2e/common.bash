@@ -13,6 +13,8 @@ set -u
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 . launch/mpi-env
+# mpirun would give the ranks of a job that has failed a second between SIGTERM and SIGKILL.
+export OMPI_MCA_odls_base_sigkill_timeout=0 PRTE_MCA_odls_base_sigkill_timeout=0
 
 weft=${WEFT:-build/weft}
 weft_faults=${WEFT_FAULTS:-build/weft-faults}
@@ -54,7 +56,7 @@ passes() {
         failed=$((failed + 1))
         echo "FAILED: $name ($*)"
         echo "last exit code $code, output of the last run:"
-        tail -n 6 "$out" | cut -c 1-300 | sed 's/^/    | /'
+        { head -n 4 "$out"; echo ...; tail -n 4 "$out"; } | cut -c 1-300 | sed 's/^/    | /'
     fi
 }
 
@@ -96,11 +98,16 @@ trajectory() {
 # The last line that train and inspect print.
 fingerprint() { grep '^fingerprint [0-9a-f]\{32\} step [0-9]*$' "$t/$1.out"; }
 
-# has_steps NAME N: the run is complete, its metrics are those of steps 1 to N.
-has_steps() {
+# has_metrics NAME N: its metrics are those of steps 1 to N.
+has_metrics() {
     local found
     found=$(sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$t/$1/metrics.jsonl" | tr '\n' ' ')
     [ "$found" = "$(seq -s ' ' "$2") " ] || { echo "$1: metrics of steps $found"; return 2; }
+}
+
+# has_steps NAME N: the run has ended at step N.
+has_steps() {
+    has_metrics "$1" "$2" || return
     [[ $(fingerprint "$1") == *" step $2" ]] || { echo "$1: no fingerprint of step $2"; return 2; }
 }
 
@@ -117,6 +124,15 @@ same_losses() {
     echo "$1 and $2 part:"
     head -n 4 "$t/trajectories"
     return 1
+}
+
+# flip FILE DATASET: changes one bit of a dataset's first value in an HDF5 file.
+flip() {
+    local place byte
+    place=$(h5dump -p -H -d "$2" "$1" | sed -n 's/^ *OFFSET \([0-9]*\)$/\1/p')
+    byte=$(od -An -tu1 -j "$place" -N 1 "$1")
+    printf "\\x$(printf %x $((byte ^ 64)))" |
+        dd of="$1" bs=1 seek="$place" conv=notrunc status=none
 }
 
 finish() {

@@ -47,8 +47,8 @@ static double loss_at(Setting *setting, const Param *param, int64_t element, dou
 /* Fourth order: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. */
 static double slope(Setting *setting, const Param *param, int64_t element, double h) {
     double value = naive_weight(setting->oracle.naive, param->name)[element];
-    double near = loss_at(setting, param, element, value + h) -
-                  loss_at(setting, param, element, value - h);
+    double near =
+        loss_at(setting, param, element, value + h) - loss_at(setting, param, element, value - h);
     double far = loss_at(setting, param, element, value + 2 * h) -
                  loss_at(setting, param, element, value - 2 * h);
     move(setting, param, element, value);
@@ -140,5 +140,6 @@ START_TEST(gradients_are_the_slopes_of_the_loss) {
 END_TEST
 
 int main(int argc, char **argv) {
+    if (gemm_setup(1)) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "differences", TESTS(gradients_are_the_slopes_of_the_loss));
 }

@@ -16,10 +16,10 @@
 enum { MOST_TP = 3, SHARDS = 8 };
 
 /* Relative to the tensor's largest value. The stored gradients are rounded to 6e-11, all other
- * values are exact to 2e-15. Seen in fp64: 4.9e-11 for gradients, 2.5e-15 for the rest; in fp32
- * 1.3e-6 and 4e-7. */
-static const double tolerance = sizeof(real) == 8 ? 5e-14 : 1e-5;
-static const double gradient_tolerance = sizeof(real) == 8 ? 1e-10 : 1e-5;
+ * values are exact to 2e-15. Seen in fp64: 4.9e-11 for gradients, 1.8e-15 for the rest; in fp32
+ * 1.2e-6 and 7.7e-7. */
+static const double tolerance = sizeof(real) == 8 ? 1e-14 : 5e-6;
+static const double gradient_tolerance = sizeof(real) == 8 ? 1e-10 : 5e-6;
 
 static GoldenArray read_golden(const char *file, const char *group, const char *name) {
     char dataset[160];
@@ -68,8 +68,7 @@ static double check_gradients(const char *file, const char *prefix, Grid *grid,
         const Param *param = &set->param[p];
         const char *name = param->name + strlen(prefix);
         double *gradient = whole_gather(grid, set, param, PARAM_GRADIENT);
-        double found =
-            difference(file, "gradients/", name, param->rows * param->cols, gradient);
+        double found = difference(file, "gradients/", name, param->rows * param->cols, gradient);
         assert_within(file, grid->tp, param->name, found, gradient_tolerance);
         worst = fmax(worst, found);
         free(gradient);
@@ -131,8 +130,8 @@ static void check_decoder(const char *file, Grid *grid) {
     for (int64_t t = 0; t < rows; t++) labelled += labels[t] >= 0;
     open_decoder(&model, file, grid);
     double logits = check_logits(&model, file, tokens, rows), loss = 0;
-    int status = model_train(&model, &(Pass){0, 0, true}, tokens, labels, 1 / (double)labelled,
-                             &loss);
+    int status =
+        model_train(&model, &(Pass){0, 0, true}, tokens, labels, 1 / (double)labelled, &loss);
     ck_assert_msg(status == 0, "%s", error_message());
     loss /= (double)labelled;
     double found = difference(file, "", "loss", 1, &loss);
@@ -164,22 +163,30 @@ static double check_rows(const char *file, const char *name, int tp, Tensor got)
     return found;
 }
 
-static void check_mlp(const char *file, const char *activation, bool bias, Grid *grid) {
-    FfnRig rig;
-    GoldenArray x = read_golden(file, "", "x"), up = read_golden(file, "weights/", "up_proj.weight");
+/* With the file's weights, x and dy. */
+static void open_mlp(FfnRig *rig, const char *file, const char *activation, Grid *grid) {
+    GoldenArray x = read_golden(file, "", "x"),
+                up = read_golden(file, "weights/", "up_proj.weight");
     FfnRigPlan plan = {.kind = "gated",
                        .activation = activation,
                        .rows = x.dim[0],
                        .d_model = up.dim[1],
                        .d_ff = up.dim[0],
-                       .bias = bias,
+                       .bias = strstr(file, "bias") != NULL,
                        .shards = SHARDS};
-    ffn_rig_open(&rig, grid, &plan);
-    ck_assert_int_eq(golden_count(file, "weights"), rig.set.count);
-    for (int p = 0; p < rig.set.count; p++)
-        put_weight(file, rig.set.param[p].name + strlen("mlp."), &rig.set, &rig.set.param[p]);
-    put_rows(file, "x", rig.x);
-    put_rows(file, "grad_y", rig.dy);
+    ffn_rig_open(rig, grid, &plan);
+    ck_assert_int_eq(golden_count(file, "weights"), rig->set.count);
+    for (int p = 0; p < rig->set.count; p++)
+        put_weight(file, rig->set.param[p].name + strlen("mlp."), &rig->set, &rig->set.param[p]);
+    put_rows(file, "x", rig->x);
+    put_rows(file, "grad_y", rig->dy);
+    golden_release(&x);
+    golden_release(&up);
+}
+
+static void check_mlp(const char *file, const char *activation, Grid *grid) {
+    FfnRig rig;
+    open_mlp(&rig, file, activation, grid);
     ffn_rig_forward(&rig, true);
     ffn_rig_backward(&rig, true);
     double y = check_rows(file, "y", grid->tp, rig.y);
@@ -189,15 +196,13 @@ static void check_mlp(const char *file, const char *activation, bool bias, Grid 
         printf("  %-18s tp %d  y %.1e  grad_x %.1e  gradients %.1e\n", file, grid->tp, y, dx,
                gradients);
     ffn_rig_close(&rig);
-    golden_release(&x);
-    golden_release(&up);
 }
 
 /* ---- all of them on all layouts ---- */
 
 static void check_file(const char *file, Grid *grid) {
     if (strstr(file, "mlp"))
-        check_mlp(file, strstr(file, "gemma") ? "gelu_tanh" : "silu", strstr(file, "bias"), grid);
+        check_mlp(file, strstr(file, "gemma") ? "gelu_tanh" : "silu", grid);
     else
         check_decoder(file, grid);
 }
@@ -221,7 +226,26 @@ END_TEST
 START_TEST(gemma_mlp) { on_layouts("gemma_mlp.h5"); }
 END_TEST
 
+/* What the generator says of the file: y differs by 7.0e-4 when gelu has its erf form. */
+START_TEST(gemma_mlp_tells_the_forms_of_gelu_apart) {
+    Grid grid;
+    FfnRig rig;
+    GoldenArray y = read_golden("gemma_mlp.h5", "", "y");
+    double worst = 0;
+    grid_serial(&grid);
+    open_mlp(&rig, "gemma_mlp.h5", "gelu", &grid);
+    ffn_rig_forward(&rig, true);
+    for (int64_t i = 0; i < y.count; i++)
+        worst = fmax(worst, fabs((double)rig.y.data[i] - y.data[i]));
+    ck_assert_msg(worst > 6.9e-4 && worst < 7.1e-4, "y differs by %g", worst);
+    ffn_rig_close(&rig);
+    golden_release(&y);
+}
+END_TEST
+
 int main(int argc, char **argv) {
+    if (gemm_setup(1)) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "golden",
-                         TESTS(untied_llama, tied_llama, llama_mlp_with_bias, gemma_mlp));
+                         TESTS(untied_llama, tied_llama, llama_mlp_with_bias, gemma_mlp,
+                               gemma_mlp_tells_the_forms_of_gelu_apart));
 }

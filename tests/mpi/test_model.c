@@ -364,6 +364,7 @@ START_TEST(evaluation_has_no_dropout) { on_layouts(check_evaluation); }
 END_TEST
 
 int main(int argc, char **argv) {
+    if (gemm_setup(1)) return EXIT_FAILURE;
     return run_mpi_suite(
         &argc, &argv, "model",
         TESTS(ffn_kinds_equal_the_naive_model, recompute_modes_equal_the_naive_model,

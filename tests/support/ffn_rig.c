@@ -21,9 +21,8 @@ static void take_all(FfnRig *rig, int64_t rows, int64_t d_model) {
 
 void ffn_rig_open(FfnRig *rig, Grid *grid, const FfnRigPlan *plan) {
     *rig = (FfnRig){.grid = grid, .axis = axis_layout(plan->d_ff, plan->shards, grid->tp)};
-    rig->space = (Workspace){.threads = 1,
-                             .rows = plan->rows,
-                             .row_shards = shard_count(plan->rows, plan->shards)};
+    rig->space = (Workspace){
+        .threads = 1, .rows = plan->rows, .row_shards = shard_count(plan->rows, plan->shards)};
     FfnConfig config = {.kind = plan->kind,
                         .activation = activation_find(plan->activation),
                         .d_model = plan->d_model,
@@ -39,9 +38,7 @@ void ffn_rig_open(FfnRig *rig, Grid *grid, const FfnRigPlan *plan) {
                          .cols = plan->d_model,
                          .threads = 1};
     params_init(&rig->set, grid->tensor_rank, grid->tp);
-    int status = gemm_setup(1);
-    if (!status)
-        status = ffn_declare(&rig->ffn, &rig->set, &rig->space, &config, &rig->axis, "mlp", 0);
+    int status = ffn_declare(&rig->ffn, &rig->set, &rig->space, &config, &rig->axis, "mlp", 0);
     if (!status) status = params_allocate(&rig->set, true);
     arena_init(&rig->arena);
     take_all(rig, plan->rows, plan->d_model);
@@ -70,8 +67,8 @@ void ffn_rig_fill(FfnRig *rig, uint64_t salt) {
     for (int p = 0; p < rig->set.count; p++) {
         const Param *param = &rig->set.param[p];
         for (int64_t i = 0; i < param->rows * param->cols; i++) {
-            real *element = whole_element(&rig->set, param, PARAM_VALUE, i / param->cols,
-                                          i % param->cols);
+            real *element =
+                whole_element(&rig->set, param, PARAM_VALUE, i / param->cols, i % param->cols);
             if (element) *element = (real)value_at(salt, (uint64_t)p, i);
         }
     }

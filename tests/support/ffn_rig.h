@@ -28,7 +28,7 @@ typedef struct {
 } FfnRig;
 
 /* Values and gradients are 0; tensors are named "gate_proj.weight" and so on, after "mlp.".
- * Collective over GROUP_GRID. A function that fails ends the test. */
+ * gemm_setup() comes first. Collective over GROUP_GRID. A function that fails ends the test. */
 void ffn_rig_open(FfnRig *rig, Grid *grid, const FfnRigPlan *plan);
 void ffn_rig_close(FfnRig *rig); /* Collective over GROUP_TENSOR */
 

@@ -12,9 +12,9 @@
 double oracle_mask(PhiloxPurpose purpose, int layer, int64_t microbatch, int64_t row,
                    int64_t channel, double probability) {
     philox4x32_key_t key = {{(uint32_t)(ORACLE_SEED & 0xffffffff), (uint32_t)(ORACLE_SEED >> 32)}};
-    philox4x32_ctr_t counter = {{(uint32_t)(channel / 4), (uint32_t)row, ORACLE_STEP,
-                                 (uint32_t)purpose * (1u << 26) + (uint32_t)layer * (1u << 16) +
-                                     (uint32_t)microbatch}};
+    philox4x32_ctr_t counter = {
+        {(uint32_t)(channel / 4), (uint32_t)row, ORACLE_STEP,
+         (uint32_t)purpose * (1u << 26) + (uint32_t)layer * (1u << 16) + (uint32_t)microbatch}};
     double uniform = philox4x32_R(10, counter, key).v[channel % 4] * 0x1p-32;
     return uniform < floor(probability * 0x1p32) * 0x1p-32 ? 0 : 1 / (1 - probability);
 }
@@ -128,7 +128,6 @@ void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid) {
         .recompute = plan->recompute,
         .threads = plan->threads ? plan->threads : 1,
     };
-    ck_assert_msg(gemm_setup(1) == 0, "%s", error_message());
     int status = model_declare(model, &config, grid->tensor_rank, grid->tp);
     ck_assert_msg(status == 0, "%s: %s", plan->name, error_message());
     status = model_allocate(model, grid, true);
@@ -165,8 +164,8 @@ double oracle_evaluate(Model *model, const Oracle *oracle) {
     double total = 0;
     for (int m = 0; m < oracle->plan.microbatches; m++) {
         double loss;
-        int status = model_evaluate(model, oracle->tokens + m * rows, oracle->targets + m * rows,
-                                    &loss);
+        int status =
+            model_evaluate(model, oracle->tokens + m * rows, oracle->targets + m * rows, &loss);
         ck_assert_msg(status == 0, "%s: %s", oracle->plan.name, error_message());
         total += loss;
     }

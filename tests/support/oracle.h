@@ -8,8 +8,8 @@
  *     oracle_close(&oracle);
  *
  * The masks of the naive side come straight from Random123, by the layout that tensor/philox.h
- * documents. Weights, tokens and biases are a fixed pseudo-random sequence, exact in float. A
- * function that fails ends the test. */
+ * documents. Weights, tokens and biases are a fixed pseudo-random sequence, exact in float.
+ * gemm_setup() comes first. A function that fails ends the test. */
 #ifndef WEFT_TESTS_ORACLE_H
 #define WEFT_TESTS_ORACLE_H
 

@@ -10,7 +10,8 @@ double *whole_gather(Grid *grid, const ParamSet *set, const Param *param, ParamR
     bool mine = param->split != SPLIT_NONE || set->tensor_rank == 0;
     for (int s = (int)param->owned.begin; mine && s < param->owned.end; s++) {
         Tensor shard = param_shard(set, param, role, s);
-        double *corner = whole + param_first_row(param, s) * param->cols + param_first_col(param, s);
+        double *corner =
+            whole + param_first_row(param, s) * param->cols + param_first_col(param, s);
         for (int64_t i = 0; i < shard.rows; i++)
             for (int64_t j = 0; j < shard.cols; j++)
                 corner[i * param->cols + j] = (double)tensor_row(shard, i)[j];
@@ -30,8 +31,8 @@ void whole_scatter(const ParamSet *set, const Param *param, ParamRole role, cons
     }
 }
 
-double *whole_activation(Grid *grid, const AxisLayout *axis, int64_t unit_size,
-                         const Tensor *shard, int64_t rows) {
+double *whole_activation(Grid *grid, const AxisLayout *axis, int64_t unit_size, const Tensor *shard,
+                         int64_t rows) {
     int64_t width = axis->units * unit_size;
     double *whole = naive_array(rows * width);
     Range owned = axis_owned(axis, group_rank(grid, GROUP_TENSOR));

@@ -15,8 +15,8 @@ void whole_scatter(const ParamSet *set, const Param *param, ParamRole role, cons
 
 /* Activations [T, units * unit_size], cut like `axis`: assembled from the owned shards. To be
  * freed. Collective over GROUP_TENSOR. */
-double *whole_activation(Grid *grid, const AxisLayout *axis, int64_t unit_size,
-                         const Tensor *shard, int64_t rows);
+double *whole_activation(Grid *grid, const AxisLayout *axis, int64_t unit_size, const Tensor *shard,
+                         int64_t rows);
 
 /* The address of one element on this rank, NULL when it is elsewhere. */
 real *whole_element(const ParamSet *set, const Param *param, ParamRole role, int64_t row,

@@ -14,9 +14,7 @@ static long double logistic(long double x) {
 }
 
 static long double silu_value(long double z) { return z * logistic(z); }
-static long double silu_slope(long double z) {
-    return logistic(z) * (1 + z * logistic(-z));
-}
+static long double silu_slope(long double z) { return logistic(z) * (1 + z * logistic(-z)); }
 
 static long double gelu_value(long double z) { return z * erfcl(-z / sqrtl(2)) / 2; }
 static long double gelu_slope(long double z) {
@@ -35,8 +33,8 @@ static long double gelu_tanh_slope(long double z) {
 static long double relu_value(long double z) { return z > 0 ? z : 0; }
 static long double relu_slope(long double z) { return z > 0 ? 1 : 0; }
 
-/* Largest errors in float's units in the last place, as activation.h states them. The slopes pass through 0 near
- * `zero`; within 1/2 of it their unit is that of 1/4. */
+/* Largest errors in float's units in the last place, as activation.h states them. The slopes pass
+ * through 0 near `zero`; within 1/2 of it their unit is that of 1/4. */
 static const struct {
     const char *name;
     long double (*value)(long double), (*slope)(long double);
@@ -55,7 +53,8 @@ static double error_ulp(real got, long double want, double least) {
     double size = fmax(fmax(fabs((double)want), least), sizeof(real) == 4 ? FLT_MIN : DBL_MIN);
     int exponent;
     frexp(size, &exponent);
-    return (double)(fabsl((long double)got - want) / ldexpl(2 * (long double)ROUNDOFF, exponent - 1));
+    return (double)(fabsl((long double)got - want) /
+                    ldexpl(2 * (long double)ROUNDOFF, exponent - 1));
 }
 
 /* In double the tails lose what their argument's rounding costs: relative error instead. */
@@ -65,9 +64,8 @@ static bool is_close(real got, long double want, double ulp, double least) {
 }
 
 START_TEST(values_and_slopes_are_within_the_stated_error) {
-    static const double grid[][2] = {{-160, -20}, {-20, -4},      {-4, 0},           {0, 4},
-                                     {4, 160},    {-1e-3, 1e-3},  {-1e-30, 1e-30},
-                                     {-3e-38, 3e-38}};
+    static const double grid[][2] = {{-160, -20}, {-20, -4},     {-4, 0},         {0, 4},
+                                     {4, 160},    {-1e-3, 1e-3}, {-1e-30, 1e-30}, {-3e-38, 3e-38}};
     enum { POINTS = 20000, GRIDS = sizeof grid / sizeof *grid };
     real *z = malloc(3 * POINTS * sizeof *z), *a = z + POINTS, *da = z + 2 * POINTS;
     for (int i = 0; i < REFERENCES * GRIDS; i++) {
@@ -119,7 +117,9 @@ START_TEST(hand_values) {
     static const struct {
         const char *name;
         double output, tolerance;
-    } row[] = {{"silu", 4.38635147, 1e-6}, {"gelu_tanh", 5.04715, 5e-6}, {"gelu", 5.04807, 5e-6},
+    } row[] = {{"silu", 4.38635147, 1e-6},
+               {"gelu_tanh", 5.04715, 5e-6},
+               {"gelu", 5.04807, 5e-6},
                {"relu", 6, 1e-12}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         real gate = 1, up = 2, h; /* Wg 1, Wu 2, Wd 3, x 1 */
@@ -153,7 +153,10 @@ START_TEST(extremes) {
     for (const Activation *activation = activations; activation->name; activation++) {
         activation->slope(COUNT, z, a, da);
         for (int i = 0; i < COUNT; i++) {
-            real slope = z[i] > 0 ? 1 : z[i] < 0 ? 0 : activation_find("relu") == activation ? 0 : 0.5;
+            real slope = z[i] > 0                                ? 1
+                         : z[i] < 0                              ? 0
+                         : activation_find("relu") == activation ? 0
+                                                                 : 0.5;
             if (isnan(z[i])) slope = z[i];
             ck_assert_msg(a[i] == a_want[i] || (isnan(a[i]) && isnan(a_want[i])), "%s(%g) = %g",
                           activation->name, (double)z[i], (double)a[i]);
@@ -211,7 +214,8 @@ START_TEST(backward_may_overwrite_its_inputs) {
             memcpy(place[1], u, sizeof u);
             memcpy(place[2], dh, sizeof dh);
             real *dg_place = place[variant == 1 ? 2 : 0], *du_place = place[variant == 2 ? 2 : 1];
-            activation_gated_backward(act, LENGTH, place[0], place[1], place[2], dg_place, du_place);
+            activation_gated_backward(act, LENGTH, place[0], place[1], place[2], dg_place,
+                                      du_place);
             ck_assert(array_same(dg_place, dg, LENGTH) && array_same(du_place, du, LENGTH));
         }
         activation_plain_backward(act, LENGTH, g, dh, dg);

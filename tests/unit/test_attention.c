@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-/* One group's arrays; rows lie `slack` elements further apart than they are long. Values do not depend on slack. */
+/* One group's arrays; rows lie `slack` elements further apart than they are long. Values do not
+ * depend on slack. */
 typedef struct {
     AttentionShape shape;
     Tensor q, k, v, o, lse, d_o, dq, dk, dv;
@@ -14,7 +15,8 @@ typedef struct {
 } Group;
 
 static Tensor matrix(int64_t rows, int64_t cols, int64_t slack, uint64_t key) {
-    Tensor t = {calloc((size_t)(rows * (cols + slack) + slack), sizeof(real)), rows, cols, cols + slack};
+    Tensor t = {calloc((size_t)(rows * (cols + slack) + slack), sizeof(real)), rows, cols,
+                cols + slack};
     ck_assert_ptr_nonnull(t.data);
     for (int64_t i = 0; i < rows; i++) {
         array_fill(tensor_row(t, i), cols, 1.5, key * 10000 + (uint64_t)i);
@@ -34,7 +36,8 @@ static Group group_make(int64_t length, int64_t head_dim, int heads, int64_t sla
     g.dk = matrix(length, head_dim, slack, 8);
     g.dv = matrix(length, head_dim, slack, 9);
     g.scratch = malloc(attention_scratch(&g.shape));
-    memset(g.scratch, 0xff, attention_scratch(&g.shape)); /* NaN: nothing may be read before it is written */
+    memset(g.scratch, 0xff,
+           attention_scratch(&g.shape)); /* NaN: nothing may be read before it is written */
     return g;
 }
 
@@ -89,7 +92,8 @@ static void naive_backward_row(const Group *g, int head, int64_t t, const double
     int64_t hd = g->shape.head_dim;
     double delta = 0, scale = (double)g->shape.scale;
     for (int64_t j = 0; j <= t; j++) {
-        for (int64_t c = 0; c < hd; c++) delta += p[j] * at(g->d_o, t, head * hd + c) * at(g->v, j, c);
+        for (int64_t c = 0; c < hd; c++)
+            delta += p[j] * at(g->d_o, t, head * hd + c) * at(g->v, j, c);
     }
     for (int64_t j = 0; j <= t; j++) {
         double dp = 0;
@@ -123,12 +127,13 @@ static void check_tensor(const char *name, const Group *g, Tensor got, const dou
         if (!(d <= difference)) difference = d;
     }
     ck_assert_msg(difference <= tolerance * largest, "%s L %d hd %d heads %d: %g of %g", name,
-                  (int)g->shape.length, (int)g->shape.head_dim, g->shape.heads, difference, largest);
+                  (int)g->shape.length, (int)g->shape.head_dim, g->shape.heads, difference,
+                  largest);
 }
 
 static const struct {
     int length, head_dim, heads;
-} shapes[] = {{1, 4, 1}, {5, 8, 3}, {63, 16, 2}, {64, 16, 1}, {65, 2, 2},
+} shapes[] = {{1, 4, 1},    {5, 8, 3},   {63, 16, 2}, {64, 16, 1}, {65, 2, 2},
               {200, 32, 3}, {511, 8, 1}, {512, 8, 1}, {530, 24, 2}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -137,7 +142,8 @@ START_TEST(forward_and_backward_agree_with_plain_loops) {
     for (int i = 0; i < SHAPES; i++) {
         Group g = group_make(shapes[i].length, shapes[i].head_dim, shapes[i].heads, 3);
         int64_t wide = g.q.rows * g.q.cols, narrow = g.k.rows * g.k.cols;
-        double *want = calloc((size_t)(2 * wide + 2 * narrow + g.lse.rows * g.lse.cols), sizeof *want);
+        double *want =
+            calloc((size_t)(2 * wide + 2 * narrow + g.lse.rows * g.lse.cols), sizeof *want);
         double *o = want, *dq = o + wide, *dk = dq + wide, *dv = dk + narrow, *lse = dv + narrow;
         naive_forward(&g, o, lse);
         naive_backward(&g, dq, dk, dv);
@@ -274,7 +280,8 @@ START_TEST(rotation_agrees_with_the_formula) {
             double angle = (double)t * pow(10000, -2.0 * (i % (DIM / 2)) / DIM);
             double a = at(before, t, low), b = at(before, t, high), tolerance = 8 * ROUNDOFF;
             ck_assert_double_le(fabs(at(x, t, low) - (a * cos(angle) - b * sin(angle))), tolerance);
-            ck_assert_double_le(fabs(at(x, t, high) - (b * cos(angle) + a * sin(angle))), tolerance);
+            ck_assert_double_le(fabs(at(x, t, high) - (b * cos(angle) + a * sin(angle))),
+                                tolerance);
         }
     }
     rotary_apply(table, HEADS, -1, x);
@@ -292,7 +299,8 @@ END_TEST
 /* Scores of rotated rows depend on the distance only. */
 START_TEST(rotated_scores_depend_on_the_distance) {
     enum { LENGTH = 60, DIM = 16 };
-    Tensor table = matrix(LENGTH, DIM, 0, 1), q = matrix(LENGTH, DIM, 0, 2), k = matrix(LENGTH, DIM, 0, 3);
+    Tensor table = matrix(LENGTH, DIM, 0, 1), q = matrix(LENGTH, DIM, 0, 2),
+           k = matrix(LENGTH, DIM, 0, 3);
     for (int64_t t = 1; t < LENGTH; t++) {
         memcpy(tensor_row(q, t), q.data, DIM * sizeof(real));
         memcpy(tensor_row(k, t), k.data, DIM * sizeof(real));
@@ -317,8 +325,9 @@ END_TEST
 
 int main(void) {
     return run_suite("attention",
-                     TESTS(forward_and_backward_agree_with_plain_loops, bits_do_not_depend_on_strides,
-                           no_row_sees_the_future, large_scores_do_not_overflow, nan_is_not_lost,
+                     TESTS(forward_and_backward_agree_with_plain_loops,
+                           bits_do_not_depend_on_strides, no_row_sees_the_future,
+                           large_scores_do_not_overflow, nan_is_not_lost,
                            gradients_are_central_differences, rotation_agrees_with_the_formula,
                            rotated_scores_depend_on_the_distance));
 }

@@ -8,9 +8,13 @@
 enum { ROWS = 7, COLS = 700 };
 
 static Dropout dropout_make(double probability) {
-    return (Dropout){{.seed = 0x123456789abcdefu, .purpose = PHILOX_HIDDEN_DROPOUT, .layer = 3,
-                      .step = 17, .microbatch = 2},
-                     probability, 0};
+    return (Dropout){{.seed = 0x123456789abcdefu,
+                      .purpose = PHILOX_HIDDEN_DROPOUT,
+                      .layer = 3,
+                      .step = 17,
+                      .microbatch = 2},
+                     probability,
+                     0};
 }
 
 static Tensor fill(real x[ROWS][COLS]) {
@@ -77,7 +81,8 @@ START_TEST(the_share_of_kept_elements_is_right) {
 }
 END_TEST
 
-/* Each part of the stream's name makes another mask: about half of the elements agree at p = 1/2. */
+/* Each part of the stream's name makes another mask: about half of the elements agree at p = 1/2.
+ */
 START_TEST(masks_of_different_streams_differ) {
     Dropout other[6], first = dropout_make(0.5);
     for (int i = 0; i < 6; i++) other[i] = first;
@@ -116,15 +121,17 @@ START_TEST(what_is_dropped_is_zero_even_if_it_is_nan) {
     for (int c = 0; c < COLS; c++) x[1][c] = (real)(c % 2 ? NAN : INFINITY);
     dropout_apply(&dropout, (Range){0, ROWS}, 0, in, in);
     for (int c = 0; c < COLS; c++) {
-        if (dropout_factor(&dropout, 1, c) == 0) ck_assert(x[1][c] == 0);
-        else ck_assert(!isfinite(x[1][c]));
+        if (dropout_factor(&dropout, 1, c) == 0)
+            ck_assert(x[1][c] == 0);
+        else
+            ck_assert(!isfinite(x[1][c]));
     }
 }
 END_TEST
 
 int main(void) {
-    return run_suite("dropout", TESTS(every_element_gets_its_factor, masks_do_not_depend_on_the_cut,
-                                      the_share_of_kept_elements_is_right,
-                                      masks_of_different_streams_differ, probability_zero_copies,
-                                      what_is_dropped_is_zero_even_if_it_is_nan));
+    return run_suite("dropout",
+                     TESTS(every_element_gets_its_factor, masks_do_not_depend_on_the_cut,
+                           the_share_of_kept_elements_is_right, masks_of_different_streams_differ,
+                           probability_zero_copies, what_is_dropped_is_zero_even_if_it_is_nan));
 }

@@ -18,7 +18,8 @@ typedef struct {
 static int64_t a_rows(const GemmCall *p) { return p->form == GEMM_TN ? p->k : p->m; }
 static int64_t b_rows(const GemmCall *p) { return p->form == GEMM_NT ? p->n : p->k; }
 
-/* Strides exceed the row lengths by `slack`, arrays start `slack` elements late; values depend on neither. */
+/* Strides exceed the row lengths by `slack`, arrays start `slack` elements late; values depend on
+ * neither. */
 static Product product_make(GemmForm form, int64_t m, int64_t n, int64_t k, real beta,
                             int64_t slack) {
     Product p = {.call = {form, m, n, k, NULL, 0, NULL, 0, (real)0.5, beta, NULL, 0}};
@@ -87,8 +88,8 @@ static void check_product(GemmForm form, int64_t m, int64_t n, int64_t k, real b
 }
 
 START_TEST(products_agree_with_plain_loops) {
-    static const int shape[][3] = {{1, 1, 1},    {2, 3, 1},     {5, 1, 9},    {1, 17, 64},
-                                   {7, 13, 31},  {16, 16, 16},  {33, 65, 47}, {64, 43, 172},
+    static const int shape[][3] = {{1, 1, 1},    {2, 3, 1},      {5, 1, 9},    {1, 17, 64},
+                                   {7, 13, 31},  {16, 16, 16},   {33, 65, 47}, {64, 43, 172},
                                    {96, 22, 64}, {100, 86, 128}, {3, 1600, 5}, {1030, 9, 21}};
     ck_assert_int_eq(gemm_setup(1), 0);
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
@@ -200,8 +201,9 @@ START_TEST(a_list_that_is_filled_again_does_not_allocate) {
 }
 END_TEST
 
-/* The control of the two tests above: BLAS's own threads do change bits. K is such that OpenBLAS cuts it into other
- * panels when threaded; kernels with one chain of fused adds (SkylakeX) differ in nothing else. */
+/* The control of the two tests above: BLAS's own threads do change bits. K is such that OpenBLAS
+ * cuts it into other panels when threaded; kernels with one chain of fused adds (SkylakeX) differ
+ * in nothing else. */
 START_TEST(threads_of_blas_change_bits) {
     Product one = product_make(GEMM_NT, 512, 512, 500, 0, 0);
     Product two = product_make(GEMM_NT, 512, 512, 500, 0, 0);
@@ -237,8 +239,8 @@ START_TEST(setup_names_the_library_and_insists_on_the_threads) {
 END_TEST
 
 int main(void) {
-    return run_suite("gemm", TESTS(products_agree_with_plain_loops,
-                                   empty_products_scale_the_result, tiles_cover_and_are_not_small,
+    return run_suite("gemm", TESTS(products_agree_with_plain_loops, empty_products_scale_the_result,
+                                   tiles_cover_and_are_not_small,
                                    bits_depend_on_neither_stride_nor_alignment_nor_repetition,
                                    a_list_gives_the_same_bits_on_any_number_of_threads,
                                    a_list_that_is_filled_again_does_not_allocate,

@@ -41,7 +41,8 @@ static void case_run(Case *c, Range rows, int shards, double scale) {
     }
     for (int s = 0; s < shards; s++) {
         Range vocab = shard_range(VOCAB, shards, s);
-        loss_gradient(rows, shard_of(c, vocab), vocab.begin, c->targets, c->largest, c->sums, scale);
+        loss_gradient(rows, shard_of(c, vocab), vocab.begin, c->targets, c->largest, c->sums,
+                      scale);
     }
 }
 
@@ -160,9 +161,9 @@ START_TEST(nan_is_not_lost) {
 END_TEST
 
 int main(void) {
-    return run_suite("loss", TESTS(loss_and_gradient_agree_with_plain_loops,
-                                   bits_do_not_depend_on_the_split_of_rows,
-                                   bits_do_not_depend_on_alignment,
-                                   the_largest_is_found_at_every_place,
-                                   large_logits_do_not_overflow, nan_is_not_lost));
+    return run_suite("loss",
+                     TESTS(loss_and_gradient_agree_with_plain_loops,
+                           bits_do_not_depend_on_the_split_of_rows, bits_do_not_depend_on_alignment,
+                           the_largest_is_found_at_every_place, large_logits_do_not_overflow,
+                           nan_is_not_lost));
 }

@@ -190,10 +190,9 @@ START_TEST(rows_are_summed_in_order) {
 END_TEST
 
 int main(void) {
-    return run_suite("norm", TESTS(forward_agrees_with_the_definition,
-                                   backward_agrees_with_central_differences,
-                                   bits_do_not_depend_on_the_split_of_rows,
-                                   bits_do_not_depend_on_alignment, again_gives_the_bits_of_forward,
-                                   nan_stays_in_its_row, zero_rows_are_finite,
-                                   rows_are_summed_in_order));
+    return run_suite(
+        "norm", TESTS(forward_agrees_with_the_definition, backward_agrees_with_central_differences,
+                      bits_do_not_depend_on_the_split_of_rows, bits_do_not_depend_on_alignment,
+                      again_gives_the_bits_of_forward, nan_stays_in_its_row, zero_rows_are_finite,
+                      rows_are_summed_in_order));
 }
