@@ -1,6 +1,6 @@
 /* Saving on one layout and loading on another, on 1 to 4 ranks. */
 #include "base/error.h"
-#include "support/checkpoint_model.h"
+#include "support/checkpoint_pattern.h"
 #include "support/support.h"
 
 #include <signal.h>
@@ -52,29 +52,29 @@ static void step_path(const Layout *layout, const char *file, char path[FILES_PA
 }
 
 /* Lays the grid, lets the active ranks do something with a model on it, and closes. */
-static void on_layout(const Layout *layout, void (*act)(Model *, void *), void *context) {
+static void on_layout(const Layout *layout, void (*act)(PatternModel *, void *), void *context) {
     ck_assert_int_eq(grid_open(&grid, layout->tp, layout->dp), 0);
     if (!grid.surplus) {
-        Model model;
-        model_open(&model, &grid, GRID_TENSOR, GRID_DATA);
+        PatternModel model;
+        pattern_open(&model, &grid, GRID_TENSOR, GRID_DATA);
         act(&model, context);
-        model_close(&model);
+        pattern_close(&model);
     }
     ck_assert_int_eq(grid_wait_surplus(&grid, 0), 0);
     grid_close(&grid);
 }
 
-static void save(Model *model, void *run) {
-    model_fill(model);
+static void save(PatternModel *model, void *run) {
+    pattern_fill(model);
     int status = checkpoint_save(&grid, &model->set, &model->state, run, 0);
     ck_assert_msg(status == 0, "%s", error_message());
 }
 
-static void load(Model *model, void *directory) {
-    ck_assert_int_gt(model_mismatches(model) + (model->set.elements == 0), 0);
+static void load(PatternModel *model, void *directory) {
+    ck_assert_int_gt(pattern_mismatches(model) + (model->set.elements == 0), 0);
     int status = checkpoint_load(&grid, &model->set, directory);
     ck_assert_msg(status == 0, "%s", error_message());
-    ck_assert_int_eq(model_mismatches(model), 0);
+    ck_assert_int_eq(pattern_mismatches(model), 0);
 }
 
 START_TEST(gate_and_up_survive_save_and_load_over_all_pairs_of_layouts) {
@@ -113,7 +113,7 @@ static void compare_checkpoints(const Layout *a, const Layout *b) {
         if (!strcmp(names.name[i], "manifest.json")) continue;
         step_path(a, names.name[i], left);
         step_path(b, names.name[i], right);
-        ck_assert_msg(files_are_equal(left, right), "%s and %s differ", left, right);
+        ck_assert_msg(same_bytes(left, right), "%s and %s differ", left, right);
     }
     files_names_release(&names);
     json_t *one = bare_manifest(a), *other = bare_manifest(b);
@@ -141,11 +141,11 @@ typedef struct {
     Hash128 plain, changed;
 } TwoHashes;
 
-static void take_fingerprints(Model *model, void *context) {
+static void take_fingerprints(PatternModel *model, void *context) {
     TwoHashes *found = context;
-    model_fill(model);
+    pattern_fill(model);
     ck_assert_int_eq(checkpoint_fingerprint(&grid, &model->set, &model->state, &found->plain), 0);
-    int gate = params_find(&model->set, MODEL_GATE);
+    int gate = params_find(&model->set, PATTERN_GATE);
     const Param *param = &model->set.param[gate];
     if (range_has(param->owned, 0)) /* one moment of one element */
         param_shard(&model->set, param, PARAM_MOMENT2, 0).data[3] += 1;
@@ -170,7 +170,7 @@ START_TEST(the_fingerprint_is_the_same_on_all_layouts) {
 }
 END_TEST
 
-static void load_damaged(Model *model, void *directory) {
+static void load_damaged(PatternModel *model, void *directory) {
     int status = checkpoint_load(&grid, &model->set, directory);
     ck_assert_int_eq(status, WEFT_INPUT);
     ck_assert(error_is_agreed());
@@ -193,9 +193,9 @@ START_TEST(a_missing_file_ends_the_load_on_all_ranks) {
 END_TEST
 
 /* The last rank of the grid can't write a byte, as on a full disk. */
-static void save_on_a_full_disk(Model *model, void *run) {
+static void save_on_a_full_disk(PatternModel *model, void *run) {
     struct rlimit unlimited, none;
-    model_fill(model);
+    pattern_fill(model);
     getrlimit(RLIMIT_FSIZE, &unlimited);
     none = unlimited;
     none.rlim_cur = 0;

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "checkpoint/hdf5_file.h"
 #include "checkpoint/manifest.h"
-#include "support/checkpoint_model.h"
+#include "support/checkpoint_pattern.h"
 #include "support/support.h"
 
 #include <inttypes.h>
@@ -13,13 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GATE_VALUE "value/" MODEL_GATE
+#define GATE_VALUE "value/" PATTERN_GATE
 
-static Run run;
+static SerialRun run;
 
 /* ---- the tools of the trade ---- */
 
-static void path_of(const char *file, char path[FILES_PATH]) { run_path(&run, 12, file, path); }
+static void path_of(const char *file, char path[FILES_PATH]) { serial_path(&run, 12, file, path); }
 
 static void write_file(const char *file, const void *bytes, size_t size) {
     char path[FILES_PATH];
@@ -118,7 +118,7 @@ static void flip_in_dataset(const char *name) {
     flip_bit("shard-t002-d001.h5", at + 5, 3);
 }
 static void flip_value(void) { flip_in_dataset(GATE_VALUE); }
-static void flip_moment(void) { flip_in_dataset("moment2/" MODEL_UP); }
+static void flip_moment(void) { flip_in_dataset("moment2/" PATTERN_UP); }
 
 /* Puts a dataset in the place of the gate's, of this type and shape. */
 static void replace_dataset(hid_t type, hsize_t rows, hsize_t cols, hid_t list) {
@@ -169,7 +169,7 @@ static void delete_link(const char *file_name, const char *link) {
 static void delete_dataset(void) { delete_link("shard-t002-d001.h5", GATE_VALUE); }
 static void delete_group(void) { delete_link("shard-t002-d001.h5", "moment1"); }
 static void delete_in_view(void) {
-    delete_link("checkpoint.h5", "moment1/" MODEL_UP);
+    delete_link("checkpoint.h5", "moment1/" PATTERN_UP);
     accept_view();
 }
 
@@ -208,8 +208,9 @@ static void lying_view(void) {
     hid_t file = open_file("checkpoint.h5"), space = H5Screate_simple(2, dims, NULL);
     hid_t list = H5Pcreate(H5P_DATASET_CREATE);
     ck_assert_int_ge(H5Pset_virtual(list, space, "shard-t000-d000.h5", "/value/x", space), 0);
-    ck_assert_int_ge(H5Ldelete(file, MODEL_GATE, H5P_DEFAULT), 0);
-    H5Dclose(H5Dcreate2(file, MODEL_GATE, hdf5_file_type(), space, H5P_DEFAULT, list, H5P_DEFAULT));
+    ck_assert_int_ge(H5Ldelete(file, PATTERN_GATE, H5P_DEFAULT), 0);
+    H5Dclose(
+        H5Dcreate2(file, PATTERN_GATE, hdf5_file_type(), space, H5P_DEFAULT, list, H5P_DEFAULT));
     H5Pclose(list);
     H5Sclose(space);
     H5Fclose(file);
@@ -231,13 +232,13 @@ static const struct {
     {extra_text, {"notes.txt: file is extra", ""}},
     {extra_shard, {"shard-t008-d000.h5: file is extra", ""}},
     {flip_value, {"shard-t002-d001.h5: dataset " GATE_VALUE ": damaged", "digest is"}},
-    {flip_moment, {"shard-t002-d001.h5: dataset moment2/" MODEL_UP ": damaged", ""}},
+    {flip_moment, {"shard-t002-d001.h5: dataset moment2/" PATTERN_UP ": damaged", ""}},
     {other_type, {"shard-t002-d001.h5: dataset " GATE_VALUE ": type isn't", REAL_NAME}},
     {other_shape, {"shard-t002-d001.h5: dataset " GATE_VALUE ": shape isn't [1, 8]", ""}},
     {huge_shape, {"shard-t002-d001.h5: dataset " GATE_VALUE ": shape isn't [1, 8]", ""}},
     {unwritten, {"shard-t002-d001.h5: dataset " GATE_VALUE ": its bytes aren't", ""}},
     {other_file, {"shard-t002-d001.h5: dataset " GATE_VALUE ": isn't contiguous", ""}},
-    {delete_dataset, {"shard-t002-d001.h5: " MODEL_GATE " is missing in group value", ""}},
+    {delete_dataset, {"shard-t002-d001.h5: " PATTERN_GATE " is missing in group value", ""}},
     {delete_group, {"shard-t002-d001.h5: moment1 is missing", ""}},
     {add_to_shard, {"shard-t002-d001.h5: other in group value is extra", ""}},
     {other_offset, {"dataset " GATE_VALUE ": attribute offset", ""}},
@@ -245,8 +246,8 @@ static const struct {
     {no_axis, {"dataset " GATE_VALUE ": attribute axis", ""}},
     {delete_view, {"checkpoint.h5: file is missing", ""}},
     {garbage_view, {"checkpoint.h5: damaged", ""}},
-    {lying_view, {"checkpoint.h5: dataset " MODEL_GATE ": its sources", ""}},
-    {delete_in_view, {"checkpoint.h5: " MODEL_UP " is missing in group moment1", ""}},
+    {lying_view, {"checkpoint.h5: dataset " PATTERN_GATE ": its sources", ""}},
+    {delete_in_view, {"checkpoint.h5: " PATTERN_UP " is missing in group moment1", ""}},
     {add_to_view, {"checkpoint.h5: other in group / is extra", ""}},
     {delete_manifest, {"manifest.json: can't read", ""}},
     {manifest_directory, {"manifest.json: is a directory", ""}},
@@ -262,11 +263,11 @@ START_TEST(damage_is_found_and_named) {
     char path[FILES_PATH], older[FILES_PATH], found[FILES_PATH];
     Capture capture;
     for (int i = 0; i < ROWS; i++) {
-        run_begin(&run);
-        run_save(&run, 7, 0);
-        run_save(&run, 12, 0);
+        serial_begin(&run);
+        serial_save(&run, 7, 0);
+        serial_save(&run, 12, 0);
         path_of("", path);
-        run_path(&run, 7, "", older);
+        serial_path(&run, 7, "", older);
         rows[i].damage();
         capture_begin(&capture, 2);
         int status = checkpoint_verify(path);
@@ -285,7 +286,7 @@ START_TEST(damage_is_found_and_named) {
         ck_assert_str_eq(found, harmless ? path : older);
         ck_assert((strstr(lines, "step-00000012: skipped: ") == NULL) == harmless);
         free(lines);
-        run_end(&run);
+        serial_end(&run);
     }
 }
 END_TEST
@@ -293,12 +294,12 @@ END_TEST
 /* Loads what is there: an error, or exactly what was saved. Returns whether it was an error. */
 static bool load_fails(void) {
     char path[FILES_PATH];
-    Model other;
+    PatternModel other;
     path_of("", path);
-    model_open(&other, &run.grid, 2, 1);
+    pattern_open(&other, &run.grid, 2, 1);
     int status = checkpoint_load(&run.grid, &other.set, path);
-    if (status == 0) ck_assert_int_eq(model_mismatches(&other), 0);
-    model_close(&other);
+    if (status == 0) ck_assert_int_eq(pattern_mismatches(&other), 0);
+    pattern_close(&other);
     return status != 0;
 }
 
@@ -335,11 +336,11 @@ START_TEST(single_bits_are_found_or_mean_nothing) {
         const char *file;
         int64_t stride;
     } files[] = {{"shard-t000-d000.h5", 67}, {"checkpoint.h5", 67}, {"manifest.json", 61}};
-    Model small;
+    PatternModel small;
     grid_serial(&run.grid);
     scratch_make(run.run_dir);
-    model_open(&small, &run.grid, 2, 1);
-    model_fill(&small);
+    pattern_open(&small, &run.grid, 2, 1);
+    pattern_fill(&small);
     ck_assert_int_eq(checkpoint_save(&run.grid, &small.set, &small.state, run.run_dir, 0), 0);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         size_t size;
@@ -349,7 +350,7 @@ START_TEST(single_bits_are_found_or_mean_nothing) {
         printf("%s: %d flips, %d without meaning\n", files[i].file, flips, unseen);
         ck_assert_int_lt(unseen, flips / 2);
     }
-    model_close(&small);
+    pattern_close(&small);
     ck_assert_int_eq(files_remove_tree(run.run_dir), 0);
 }
 END_TEST

@@ -2,27 +2,27 @@
  * is used. */
 #include "base/error.h"
 #include "checkpoint/manifest.h"
-#include "support/checkpoint_model.h"
+#include "support/checkpoint_pattern.h"
 #include "support/support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static Run run;
+static SerialRun run;
 static char directory[FILES_PATH];
 static json_t *original;
 
 static void begin(void) {
-    run_begin(&run);
-    run_save(&run, 12, 0);
-    run_path(&run, 12, "", directory);
+    serial_begin(&run);
+    serial_save(&run, 12, 0);
+    serial_path(&run, 12, "", directory);
     ck_assert_int_eq(checkpoint_manifest(directory, &original), 0);
 }
 
 static void end(void) {
     json_decref(original);
-    run_end(&run);
+    serial_end(&run);
 }
 
 /* The value behind a path like "shards/3/offset" in `manifest`, and its parent and last part. */

@@ -1,4 +1,4 @@
-#include "support/checkpoint_model.h"
+#include "support/checkpoint_pattern.h"
 
 #include "base/error.h"
 
@@ -18,8 +18,8 @@ static const struct {
 } tensors[] = {
     {"model.embed_tokens.weight", 2, 23, 8, SPLIT_ROWS, 1},
     {"model.layers.0.self_attn.q_proj.weight", 2, 12, 8, SPLIT_ROWS, 4},
-    {MODEL_GATE, 2, 11, 8, SPLIT_ROWS, 1},
-    {MODEL_UP, 2, 11, 8, SPLIT_ROWS, 1},
+    {PATTERN_GATE, 2, 11, 8, SPLIT_ROWS, 1},
+    {PATTERN_UP, 2, 11, 8, SPLIT_ROWS, 1},
     {"model.layers.0.mlp.down_proj.weight", 2, 8, 11, SPLIT_COLS, 1},
     {"model.layers.0.mlp.gate_proj.bias", 1, 1, 11, SPLIT_COLS, 1},
     {"model.layers.0.mlp.down_proj.bias", 1, 1, 8, SPLIT_NONE, 1},
@@ -45,8 +45,8 @@ static void declare(ParamSet *set, int i, int grid_tensor) {
     ck_assert_int_eq(index, i);
 }
 
-void model_open(Model *model, const Grid *grid, int grid_tensor, int grid_data) {
-    *model = (Model){0};
+void pattern_open(PatternModel *model, const Grid *grid, int grid_tensor, int grid_data) {
+    *model = (PatternModel){0};
     params_init(&model->set, grid->tensor_rank, grid->tp);
     for (int i = 0; i < TENSORS; i++) declare(&model->set, i, grid_tensor);
     ck_assert_int_eq(params_allocate(&model->set, true), 0);
@@ -66,23 +66,23 @@ void model_open(Model *model, const Grid *grid, int grid_tensor, int grid_data) 
                           .data_files = axis_layout(grid_data, grid_data, grid->dp)};
 }
 
-void model_close(Model *model) {
+void pattern_close(PatternModel *model) {
     params_release(&model->set);
     json_decref(model->function);
     json_decref(model->details);
     json_decref(model->origin);
 }
 
-real model_pattern(int tensor, ParamRole role, int64_t index) {
+real pattern_value(int tensor, ParamRole role, int64_t index) {
     int64_t number = (int64_t)role * 100000 + (int64_t)tensor * 1000 + index + 1;
-    if (!strcmp(tensors[tensor].name, MODEL_GATE)) number = (int64_t)role * 100000 + index + 1;
-    if (!strcmp(tensors[tensor].name, MODEL_UP)) number = -((int64_t)role * 100000 + index + 1);
+    if (!strcmp(tensors[tensor].name, PATTERN_GATE)) number = (int64_t)role * 100000 + index + 1;
+    if (!strcmp(tensors[tensor].name, PATTERN_UP)) number = -((int64_t)role * 100000 + index + 1);
     return (real)number;
 }
 
 /* Calls for every element on this rank, with what the pattern says. */
-static void for_all(const Model *model, void (*visit)(real *element, real expected, int64_t *count),
-                    int64_t *count) {
+static void for_all(const PatternModel *model,
+                    void (*visit)(real *element, real expected, int64_t *count), int64_t *count) {
     for (int i = 0; i < model->set.count; i++) {
         const Param *param = &model->set.param[i];
         for (int r = 0; r < 3; r++) {
@@ -92,7 +92,7 @@ static void for_all(const Model *model, void (*visit)(real *element, real expect
                     int64_t row = param_first_row(param, s) + cell / shard.cols;
                     int64_t col = param_first_col(param, s) + cell % shard.cols;
                     visit(tensor_row(shard, cell / shard.cols) + cell % shard.cols,
-                          model_pattern(i, roles[r], row * param->cols + col), count);
+                          pattern_value(i, roles[r], row * param->cols + col), count);
                 }
             }
         }
@@ -108,12 +108,12 @@ static void compare_one(real *element, real expected, int64_t *count) {
     *count += *element != expected;
 }
 
-void model_fill(Model *model) {
+void pattern_fill(PatternModel *model) {
     int64_t filled = 0;
     for_all(model, fill_one, &filled);
 }
 
-int64_t model_mismatches(const Model *model) {
+int64_t pattern_mismatches(const PatternModel *model) {
     int64_t mismatches = 0;
     for_all(model, compare_one, &mismatches);
     return mismatches;
@@ -124,26 +124,26 @@ void scratch_make(char path[SCRATCH_PATH]) {
     ck_assert_ptr_nonnull(mkdtemp(path));
 }
 
-void run_begin(Run *run) {
+void serial_begin(SerialRun *run) {
     grid_serial(&run->grid);
     scratch_make(run->run_dir);
-    model_open(&run->model, &run->grid, 8, 3);
-    model_fill(&run->model);
+    pattern_open(&run->model, &run->grid, 8, 3);
+    pattern_fill(&run->model);
 }
 
-void run_end(Run *run) {
-    model_close(&run->model);
+void serial_end(SerialRun *run) {
+    pattern_close(&run->model);
     ck_assert_int_eq(files_remove_tree(run->run_dir), 0);
 }
 
-void run_save(Run *run, int64_t step, int keep) {
-    Model *model = &run->model;
+void serial_save(SerialRun *run, int64_t step, int keep) {
+    PatternModel *model = &run->model;
     model->state.step = step;
     int status = checkpoint_save(&run->grid, &model->set, &model->state, run->run_dir, keep);
     ck_assert_msg(status == 0, "%s", error_message());
 }
 
-void run_path(const Run *run, int64_t step, const char *file, char path[FILES_PATH]) {
+void serial_path(const SerialRun *run, int64_t step, const char *file, char path[FILES_PATH]) {
     snprintf(path, FILES_PATH, "%s/step-%08" PRId64 "%s%s", run->run_dir, step, file[0] ? "/" : "",
              file);
 }
@@ -170,7 +170,7 @@ char *capture_end(Capture *capture) {
     return text;
 }
 
-bool files_are_equal(const char *a, const char *b) {
+bool same_bytes(const char *a, const char *b) {
     char *left = NULL, *right = NULL;
     size_t left_size = 0, right_size = 0;
     bool equal = files_read(a, SIZE_MAX / 4, &left, &left_size) == 0 &&
