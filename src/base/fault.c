@@ -16,7 +16,7 @@ static const char *const kinds[] = {"fail",         "delay",        "rank-mask",
                                     "blas-threads", "lose-moments", NULL};
 
 enum { FAULTS_MAX = 8 };
-static const double DELAY = 0.5; /* seconds: far longer than ranks spin before they yield */
+static const double DELAY = 0.25; /* seconds: far longer than ranks spin before they yield */
 
 static struct {
     char kind[32];

@@ -28,8 +28,8 @@ int fault_parse(const char *text);
 void fault_set_rank(int rank);
 void fault_set_step(int64_t step);
 
-/* Kinds "fail" (returns an error) and "delay" (sleeps half a second, once) at this phase of the
- * present step. */
+/* Kinds "fail" (returns an error) and "delay" (sleeps a quarter of a second, once) at this phase of
+ * the present step. */
 int fault_point(Phase phase);
 
 /* Whether a fault of this kind is switched on for this rank and the present step, e.g. "rank-mask".

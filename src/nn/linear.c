@@ -2,48 +2,58 @@
 
 #include <omp.h>
 
-int linear_column_forward(GemmList *list, const ParamSet *set, const Param *weight, Tensor x,
-                          const Sharded *y) {
+/* The product of one shard: w is the shard of the weight or of its gradient, `whole` the activation
+ * [T, D] that isn't cut, `cut` this shard's part of the one that is. */
+typedef GemmCall MakeCall(Tensor w, Tensor whole, Tensor cut);
+
+static int add_shards(GemmList *list, const ParamSet *set, const Param *weight, ParamRole role,
+                      Tensor whole, const Sharded *cut, MakeCall *make) {
     int status = 0;
-    for (int s = (int)y->owned.begin; s < y->owned.end && !status; s++) {
-        Tensor w = param_shard(set, weight, PARAM_VALUE, s), out = y->shard[s];
-        status = gemm_list_add(list, &(GemmCall){GEMM_NT, x.rows, w.rows, w.cols, x.data, x.ld,
-                                                 w.data, w.ld, 1, 0, out.data, out.ld});
+    for (int s = (int)cut->owned.begin; s < cut->owned.end && !status; s++) {
+        GemmCall call = make(param_shard(set, weight, role, s), whole, cut->shard[s]);
+        status = gemm_list_add(list, &call);
     }
     return status;
+}
+
+static GemmCall column_forward(Tensor w, Tensor x, Tensor y) {
+    return (GemmCall){GEMM_NT, x.rows, w.rows, w.cols, x.data, x.ld,
+                      w.data,  w.ld,   1,      0,      y.data, y.ld};
+}
+
+int linear_column_forward(GemmList *list, const ParamSet *set, const Param *weight, Tensor x,
+                          const Sharded *y) {
+    return add_shards(list, set, weight, PARAM_VALUE, x, y, column_forward);
+}
+
+static GemmCall column_gradient(Tensor dw, Tensor x, Tensor dy) {
+    return (GemmCall){GEMM_TN, dw.rows, dw.cols, x.rows, dy.data, dy.ld,
+                      x.data,  x.ld,    1,       1,      dw.data, dw.ld};
 }
 
 int linear_column_gradient(GemmList *list, const ParamSet *set, const Param *weight,
                            const Sharded *dy, Tensor x) {
-    int status = 0;
-    for (int s = (int)dy->owned.begin; s < dy->owned.end && !status; s++) {
-        Tensor dw = param_shard(set, weight, PARAM_GRADIENT, s), d = dy->shard[s];
-        status = gemm_list_add(list, &(GemmCall){GEMM_TN, dw.rows, dw.cols, x.rows, d.data, d.ld,
-                                                 x.data, x.ld, 1, 1, dw.data, dw.ld});
-    }
-    return status;
+    return add_shards(list, set, weight, PARAM_GRADIENT, x, dy, column_gradient);
+}
+
+static GemmCall row_gradient(Tensor dw, Tensor dy, Tensor h) {
+    return (GemmCall){GEMM_TN, dw.rows, dw.cols, dy.rows, dy.data, dy.ld,
+                      h.data,  h.ld,    1,       1,       dw.data, dw.ld};
 }
 
 int linear_row_gradient(GemmList *list, const ParamSet *set, const Param *weight, Tensor dy,
                         const Sharded *h) {
-    int status = 0;
-    for (int s = (int)h->owned.begin; s < h->owned.end && !status; s++) {
-        Tensor dw = param_shard(set, weight, PARAM_GRADIENT, s), in = h->shard[s];
-        status = gemm_list_add(list, &(GemmCall){GEMM_TN, dw.rows, dw.cols, dy.rows, dy.data, dy.ld,
-                                                 in.data, in.ld, 1, 1, dw.data, dw.ld});
-    }
-    return status;
+    return add_shards(list, set, weight, PARAM_GRADIENT, dy, h, row_gradient);
+}
+
+static GemmCall row_input_gradient(Tensor w, Tensor dy, Tensor dh) {
+    return (GemmCall){GEMM_NN, dy.rows, w.cols, w.rows, dy.data, dy.ld,
+                      w.data,  w.ld,    1,      0,      dh.data, dh.ld};
 }
 
 int linear_row_input_gradient(GemmList *list, const ParamSet *set, const Param *weight, Tensor dy,
                               const Sharded *dh) {
-    int status = 0;
-    for (int s = (int)dh->owned.begin; s < dh->owned.end && !status; s++) {
-        Tensor w = param_shard(set, weight, PARAM_VALUE, s), out = dh->shard[s];
-        status = gemm_list_add(list, &(GemmCall){GEMM_NN, dy.rows, w.cols, w.rows, dy.data, dy.ld,
-                                                 w.data, w.ld, 1, 0, out.data, out.ld});
-    }
-    return status;
+    return add_shards(list, set, weight, PARAM_VALUE, dy, dh, row_input_gradient);
 }
 
 static int64_t output_cols(LinearSum kind, const Param *weight) {

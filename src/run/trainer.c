@@ -50,10 +50,24 @@ static int open_exchange(Trainer *trainer) {
 
 /* Each rank opens the files itself: on one node another file may have the name. */
 static int same_data(const Trainer *trainer) {
-    char text[128];
-    snprintf(text, sizeof text, "%lld training and %lld held-out tokens",
-             (long long)trainer->data.train_tokens, (long long)trainer->data.held_tokens);
+    char text[2 * HASH_TEXT + 128], train[HASH_TEXT], held[HASH_TEXT];
+    hash_format(trainer->data_digest, train);
+    hash_format(trainer->held_digest, held);
+    snprintf(
+        text, sizeof text, "training: %lld tokens, digest %s; held out: %lld tokens, digest %s",
+        (long long)trainer->data.train_tokens, train, (long long)trainer->data.held_tokens, held);
     return comm_same_text(trainer->grid, GROUP_GRID, "the data", text);
+}
+
+static int open_data(Trainer *trainer) {
+    DatasetSpec spec = setup_dataset(&trainer->config);
+    int status = fault_point(PHASE_DATA);
+    if (!status) status = dataset_open(&trainer->data, &spec);
+    if (!status) status = source_digest(trainer->data.train, &trainer->data_digest);
+    trainer->held_digest = trainer->data_digest;
+    if (!status && trainer->data.held_apart)
+        status = source_digest(trainer->data.held, &trainer->held_digest);
+    return status;
 }
 
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training) {
@@ -64,11 +78,7 @@ int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads
                          .schedule = setup_schedule(config)};
     ModelConfig model = setup_model(config, config->train.micro_batch, threads);
     trainer->batch = axis_layout(config->grid.data, (int)config->grid.data, grid->dp);
-    int status = fault_point(PHASE_DATA);
-    DatasetSpec spec = setup_dataset(config);
-    if (!status) status = dataset_open(&trainer->data, &spec);
-    if (!status && training && group_rank(grid, GROUP_GRID) == 0)
-        status = source_digest(trainer->data.train, &trainer->data_digest);
+    int status = open_data(trainer);
     if (!status) status = model_declare(&trainer->model, &model, grid->tensor_rank, grid->tp);
     if (!status) status = allocate(trainer, training);
     status = comm_agree(grid, GROUP_GRID, status);

@@ -28,10 +28,10 @@ typedef struct {
     AdamW adamw;
     Schedule schedule;
     GradientNorm norm;
-    Hash128 data_digest;       /* of the training file; on the grid's first rank alone */
-    int64_t step, tokens_seen; /* steps done; target tokens seen */
-    int32_t *tokens, *targets; /* [T] */
-    int64_t *samples;          /* [global_batch] sample ids of a step */
+    Hash128 data_digest, held_digest; /* of the files */
+    int64_t step, tokens_seen;        /* steps done; target tokens seen */
+    int32_t *tokens, *targets;        /* [T] */
+    int64_t *samples;                 /* [global_batch] sample ids of a step */
 } Trainer;
 
 /* Everything that training (or, with training false, evaluation) needs at this layout. The grid is

@@ -44,12 +44,12 @@ train beyond2 2 --tp 2 --dp 1 --set data.train="$t/one" "${tokens[@]}"
 passes "one token beyond the vocab, which both ranks read" ended 3 "$t/one: token 150 is 65535"
 
 # apart OPTIONS...: rank 0 in folder `here`, rank 1 in `there`; data.train is a relative path.
-program_here=$(realpath "$weft")
+absolute=$(realpath "$weft")
 apart() {
     out=$t/apart.out
     set -- train "$PWD/$config" --set run.dir="$t/apart" --set data.train=text --stop-at 1 "$@"
-    run mpirun --timeout $limit -n 1 -wdir "$t/here" "$program_here" "$@" : \
-        -n 1 -wdir "$t/there" "$program_here" "$@"
+    run mpirun --timeout $limit -n 1 --wdir "$t/here" "$absolute" "$@" : \
+        -n 1 --wdir "$t/there" "$absolute" "$@"
     rm -rf "$t/apart"
 }
 for layout in "--tp 2 --dp 1" "--tp 1 --dp 2"; do
@@ -64,23 +64,29 @@ for layout in "--tp 2 --dp 1" "--tp 1 --dp 2"; do
 done
 head -c 30000 tests/data/tiny.txt >"$t/there/text"
 apart --tp 2 --dp 1
-passes "another text for rank 1" ended 4 "rank 1: the data differs: " "27000 training" "36009 training"
+passes "a shorter text for rank 1" ended 4 "rank 1: the data differs: \"training: 27000 tokens" \
+    "\"training: 36009 tokens"
+tr e f <tests/data/tiny.txt >"$t/there/text"
+apart --tp 2 --dp 1
+passes "another text of the same length for rank 1" ended 4 "rank 1: the data differs: "
 cp tests/data/tiny.txt "$t/there/text"
 apart --tp 2 --dp 1
 passes "the same text for rank 1" ended 0 " step 1"
 
-# Configs of two ranks.
+# both CONFIG: rank 0 has the usual config, rank 1 this one.
 both() {
     out=$t/both.out
-    run mpirun --timeout $limit -n 1 "$program_here" train "$config" --set run.dir="$t/both" "$1" : \
-        -n 1 "$program_here" train "$2" --set run.dir="$t/both" "$1"
+    set -- "$1" --set run.dir="$t/both" --stop-at 1
+    run mpirun --timeout $limit -n 1 "$weft" train "$config" "${@:2}" : \
+        -n 1 "$weft" train "$@"
 }
-both --stop-at=1 "$t/missing.ini"
+both "$t/missing.ini"
 passes "no config for rank 1" ended 2 "error: rank 1: config $t/missing.ini: can't read"
 passes "no run directory is left" test ! -e "$t/both"
 sed 's/^lr = .*/lr = 1e-3/' "$config" >"$t/other.ini"
-both --stop-at=1 "$t/other.ini"
-passes "another config for rank 1" ended 4 "rank 1: the config differs: \"lr = 0.001\" here, \"lr = 0.003\""
+both "$t/other.ini"
+passes "another config for rank 1" ended 4 \
+    "rank 1: the config differs: \"lr = 0.001\" here, \"lr = 0.003\""
 
 # A text that may not be read. Root may read everything, so somebody else tries.
 if [ "$(id -u)" -eq 0 ]; then

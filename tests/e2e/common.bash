@@ -5,7 +5,7 @@
 #                                  `one` starts one process without it. Returns the exit code,
 #                                  which is in $code too; the output is in $out
 #   passes NAME COMMAND...         a test: passes when the command returns 0
-#   fails NAME COMMAND...          a control: passes when the command, a comparison, sees a difference
+#   fails NAME COMMAND...          a control: passes when the command, a comparison, returns 1
 #
 # $t is a scratch folder that goes away at the end. WEFT and WEFT_FAULTS, when set, are the
 # programs; $program is the one that trains. Nothing here takes longer than $limit seconds.

@@ -8,7 +8,8 @@ program=$weft_faults
 drifts() {
     local name=$1 ranks=$2 step=$3
     shift 3
-    train "$name" "$ranks" "$@" --set train.drift_every=4 --stop-at 8 --inject "nudge@rank=1,step=$step"
+    train "$name" "$ranks" "$@" --set train.drift_every=4 --stop-at 8 \
+        --inject "nudge@rank=1,step=$step"
     passes "$name" ended 4 "replicas have drifted" "on rank 1 isn't what rank 0 holds"
 }
 

@@ -11,19 +11,22 @@ resume=(--resume "$t/base/step-00000002" --stop-at 3)
 
 # on_layout TP DP: every phase and rank of a layout. All runs resume, take a step and save.
 on_layout() {
-    local ranks=$(($1 * $2)) where="tp $1 x dp $2" phase rank name delays
+    local ranks=$(($1 * $2)) where="tp $1 x dp $2" phase rank name delays start
     for ((rank = 0; rank < ranks; rank++)); do
         delays=()
         for phase in $phases; do
             delays+=(--inject "delay@rank=$rank,phase=$phase")
             name="fail in $phase on rank $rank of $where"
-            train fail "$ranks" --tp "$1" --dp "$2" "${resume[@]}" --inject "fail@rank=$rank,phase=$phase"
+            train fail "$ranks" --tp "$1" --dp "$2" "${resume[@]}" \
+                --inject "fail@rank=$rank,phase=$phase"
             passes "$name" ended 4 "rank $rank: injected failure in phase $phase"
             passes "$name publishes nothing" test ! -e "$t/fail/step-00000003"
             rm -rf "$t/fail"
         done
+        start=${EPOCHREALTIME/./}
         train late "$ranks" --tp "$1" --dp "$2" "${resume[@]}" "${delays[@]}"
         passes "rank $rank of $where is late in every phase" ended 0 "$(fingerprint whole)"
+        passes "seven times a quarter of a second" test $((${EPOCHREALTIME/./} - start)) -gt 1750000
         rm -rf "$t/late"
     done
 }

@@ -17,7 +17,8 @@ run "$weft" inspect "$t/run"
 passes "inspect prints train's line" ended 0 "$(fingerprint run)"
 tensor="model.layers.0.mlp.gate_proj.weight float32 [172, 64] axis 0 in 8 shards"
 passes "inspect names a tensor, its shape and cut" says "$tensor"
-piece='^    shard-t00[0-7]-d00[0-3].h5 (value  |moment1|moment2) [0-9a-f]{32} at \[[0-9]+, 0\] size \[[56], 64\]$'
+piece='^    shard-t00[0-7]-d00[0-3].h5 (value  |moment1|moment2) [0-9a-f]{32}'
+piece="$piece"' at \[[0-9]+, 0\] size \[[56], 64\]$'
 passes "and its 8 x 4 x 3 pieces with their digests" test 96 = \
     "$(sed -n "/^${tensor%% *}/,/^model.layers.0.mlp.up/p" "$out" | grep -cE "$piece")"
 
@@ -59,8 +60,10 @@ damaged "the view is overwritten" checkpoint.h5: overwrite checkpoint.h5 0 2048
 damaged "the view is another file" checkpoint.h5: cp shard-t000-d000.h5 checkpoint.h5
 damaged "the manifest is cut" manifest.json: truncate -s 5000 manifest.json
 damaged "the manifest is no JSON" manifest.json: eval 'echo "{]" >manifest.json'
-damaged "the manifest has another step" manifest.json: sed -i 's/^ "step": 2/ "step": 3/' manifest.json
-damaged "the manifest has another seed" manifest.json: sed -i 's/"seed": 1/"seed": 2/' manifest.json
+damaged "the manifest has another step" manifest.json: \
+    sed -i 's/^ "step": 2/ "step": 3/' manifest.json
+damaged "the manifest has another seed" manifest.json: \
+    sed -i 's/"seed": 1/"seed": 2/' manifest.json
 damaged "the manifest has another fingerprint" manifest.json: \
     sed -i 's/^ "fingerprint": "./ "fingerprint": "0/; s/"fingerprint": "00/"fingerprint": "01/' \
     manifest.json
@@ -80,7 +83,10 @@ passes "an empty directory" test $code -ne 0 -a "$(grep -cF "$t/empty" "$out")" 
 
 # The view shows a tensor as if it had never been cut; here from the folder of another checkpoint,
 # whose files have the same names.
-numbers() { h5dump -d "$2" -y -w 1 -m %.9g "$1" | sed -n '/ATTRIBUTE/q; s/^ *\(-*[0-9][-+.e0-9]*\),*$/\1/p'; }
+numbers() {
+    h5dump -d "$2" -y -w 1 -m %.9g "$1" |
+        sed -n '/ATTRIBUTE/q; s/^ *\(-*[0-9][-+.e0-9]*\),*$/\1/p'
+}
 gate=model.layers.0.mlp.gate_proj.weight
 (cd "$t/other/step-00000002" && numbers "$step/checkpoint.h5" /$gate) >"$t/whole"
 for file in "$step"/shard-*.h5; do numbers "$file" /value/$gate; done >"$t/parts"
