@@ -42,7 +42,7 @@ static json_t *walk(json_t *manifest, const char *path, json_t **parent, char la
 /* Puts `value` (taken over; NULL: nothing) in the place of what stands at `path`, and seals. */
 static void edit(const char *path, json_t *value) {
     char last[64];
-    json_t *parent, *manifest = json_deep_copy(original);
+    json_t *parent = NULL, *manifest = json_deep_copy(original);
     ck_assert_msg(walk(manifest, path, &parent, last) != NULL, "no %s", path);
     if (json_is_array(parent)) {
         size_t i = strtoul(last, NULL, 10);
@@ -174,7 +174,7 @@ START_TEST(an_edit_without_its_digest_is_seen) {
     begin();
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         char last[64];
-        json_t *parent, *manifest = json_deep_copy(original);
+        json_t *parent = NULL, *manifest = json_deep_copy(original);
         walk(manifest, paths[i], &parent, last);
         json_object_set_new(parent, last, json_integer(99));
         ck_assert_int_eq(manifest_write(manifest, directory), 0);
