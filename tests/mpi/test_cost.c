@@ -1,0 +1,110 @@
+/* What a step may cost beside its arithmetic: one exchange per region, and no memory taken. On 2
+ * ranks. */
+#include "base/error.h"
+#include "run/plan.h"
+#include "run/trainer.h"
+#include "support/support.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYERS = 3 };
+
+static Config small_config(const char *recompute) {
+    Config config;
+    char set[64];
+    config_defaults(&config);
+    ck_assert_msg(config_read(&config, "tests/configs/tiny.ini") == 0, "%s", error_message());
+    snprintf(set, sizeof set, "model.layers=%d", LAYERS);
+    ck_assert_int_eq(config_set(&config, set), 0);
+    snprintf(set, sizeof set, "train.recompute=%s", recompute);
+    ck_assert_int_eq(config_set(&config, set), 0);
+    ck_assert_msg(config_check(&config) == 0, "%s", error_message());
+    return config;
+}
+
+static void step(Trainer *trainer) {
+    StepReport report = {0};
+    ck_assert_msg(trainer_step(trainer, &report) == 0, "%s", error_message());
+}
+
+/* Per microbatch: one gather of embeddings; four sums a layer (two regions, each forward and
+ * backward); the head's three small ones and its sum. Recomputing a block repeats its attention's
+ * sum. Per step: one for the gradient norm. */
+static int64_t expected_collectives(const Config *config, const char *recompute) {
+    int64_t microbatches = config->train.global_batch / config->train.micro_batch;
+    int64_t layer = strcmp(recompute, "block") ? 4 : 5;
+    return microbatches * (1 + LAYERS * layer + 3 + 1) + 1;
+}
+
+START_TEST(one_exchange_per_region) {
+    static const char *const modes[] = {"none", "act", "block"};
+    for (int i = 0; i < 3; i++) {
+        Config config = small_config(modes[i]);
+        Grid grid;
+        Trainer trainer;
+        ck_assert_int_eq(comm_start(&grid), 0);
+        ck_assert_int_eq(grid_open(&grid, 2, 1), 0);
+        ck_assert_int_eq(trainer_open(&trainer, &config, &grid, 1, true), 0);
+        comm_counters_reset(&grid);
+        step(&trainer);
+        ck_assert_int_eq(grid.counters.collectives, expected_collectives(&config, modes[i]));
+        trainer_close(&trainer);
+        comm_stop(&grid);
+    }
+}
+END_TEST
+
+START_TEST(steps_take_no_memory) {
+    Config config = small_config("none");
+    Grid grid;
+    Trainer trainer;
+    grid_serial(&grid);
+    ck_assert_int_eq(trainer_open(&trainer, &config, &grid, 1, true), 0);
+    step(&trainer); /* lists of products grow to their size once */
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < 3; i++) step(&trainer);
+    ck_assert_uint_eq(mallinfo2().uordblks, before);
+    char *control = memory_allocate(100, "control");
+    ck_assert_uint_ne(mallinfo2().uordblks, before);
+    free(control);
+    trainer_close(&trainer);
+}
+END_TEST
+
+START_TEST(the_plan_is_what_the_arenas_hold) {
+    static const char *const modes[] = {"none", "act", "block"};
+    size_t held[3];
+    for (int i = 0; i < 3; i++) {
+        Config config = small_config(modes[i]);
+        Grid grid;
+        Trainer trainer;
+        MemoryPlan plan;
+        ck_assert_int_eq(comm_start(&grid), 0);
+        ck_assert_int_eq(grid_open(&grid, 2, 1), 0);
+        ck_assert_int_eq(trainer_open(&trainer, &config, &grid, 1, true), 0);
+        ck_assert_int_eq(plan_memory(&config, 1, 2, 1, grid.tensor_rank, 0, &plan), 0);
+        const Model *model = &trainer.model;
+        ck_assert_uint_eq(plan.activations, model->arena.capacity);
+        ck_assert_uint_eq(plan.parameters, params_bytes(&model->set, 1));
+        ck_assert_uint_eq(plan.gradients, params_bytes(&model->set, 1 + trainer.spares));
+        ck_assert_uint_eq(plan.exchanges, exchange_bytes(model->exchange_ffn) +
+                                              exchange_bytes(model->exchange_attention) +
+                                              exchange_bytes(model->exchange_head) +
+                                              exchange_bytes(trainer.exchange));
+        held[i] = plan.activations;
+        trainer_close(&trainer);
+        comm_stop(&grid);
+    }
+    ck_assert_uint_gt(held[0], held[1]);
+    ck_assert_uint_gt(held[1], held[2]);
+}
+END_TEST
+
+int main(int argc, char **argv) {
+    return run_mpi_suite(
+        &argc, &argv, "cost of a step",
+        TESTS(one_exchange_per_region, steps_take_no_memory, the_plan_is_what_the_arenas_hold));
+}
