@@ -85,31 +85,33 @@ int params_allocate(ParamSet *set, bool training) {
     return 0;
 }
 
-static int initialize_shard(const ParamSet *set, const Param *param, int shard, uint64_t seed) {
-    Tensor view = param_shard(set, param, PARAM_VALUE, shard);
+/* Row `row` of the whole tensor, columns from `col` on. */
+static void initialize_row(const Param *param, uint64_t seed, int64_t row, int64_t col, real *value,
+                           int64_t count) {
+    enum { AT_ONCE = 256 };
     PhiloxStream stream = {seed, PHILOX_INIT, param->layer, param->init_key, 0};
-    double *normal = malloc((size_t)view.cols * sizeof *normal);
-    if (!normal) return error_set(WEFT_RUNTIME, "out of memory: initial values of %s", param->name);
-    int64_t row = param_first_row(param, shard), col = param_first_col(param, shard);
-    for (int64_t i = 0; i < view.rows; i++) {
-        if (param->init == INIT_NORMAL)
-            philox_normals(&stream, (uint32_t)(row + i), (Range){col, col + view.cols}, normal);
-        real *value = tensor_row(view, i);
-        for (int64_t j = 0; j < view.cols; j++)
-            value[j] = param->init == INIT_NORMAL ? (real)(param->init_std * normal[j])
-                                                  : (real)(param->init == INIT_ONE);
+    for (int64_t done = 0; done < count; done += AT_ONCE) {
+        double normal[AT_ONCE] = {0};
+        int64_t n = count - done < AT_ONCE ? count - done : AT_ONCE;
+        Range cols = {col + done, col + done + n};
+        if (param->init == INIT_NORMAL) philox_normals(&stream, (uint32_t)row, cols, normal);
+        for (int64_t j = 0; j < n; j++)
+            value[done + j] = param->init == INIT_NORMAL ? (real)(param->init_std * normal[j])
+                                                         : (real)(param->init == INIT_ONE);
     }
-    free(normal);
-    return 0;
 }
 
-int params_initialize(ParamSet *set, uint64_t seed) {
+void params_initialize(ParamSet *set, uint64_t seed, int threads) {
     for (int i = 0; i < set->count; i++) {
         const Param *param = &set->param[i];
-        for (int s = (int)param->owned.begin; s < param->owned.end; s++)
-            if (initialize_shard(set, param, s, seed)) return WEFT_RUNTIME;
+        for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+            Tensor view = param_shard(set, param, PARAM_VALUE, s);
+            int64_t row = param_first_row(param, s), col = param_first_col(param, s);
+#pragma omp parallel for num_threads(threads) schedule(static)
+            for (int64_t r = 0; r < view.rows; r++)
+                initialize_row(param, seed, row + r, col, tensor_row(view, r), view.cols);
+        }
     }
-    return 0;
 }
 
 int params_find(const ParamSet *set, const char *name) {

@@ -83,8 +83,8 @@ size_t params_bytes(const ParamSet *set,
 int params_allocate(ParamSet *set, bool training);
 
 /* Initial values: each element a function of the seed, the tensor's key and its global coordinate.
- * 0 or WEFT_RUNTIME. */
-int params_initialize(ParamSet *set, uint64_t seed);
+ */
+void params_initialize(ParamSet *set, uint64_t seed, int threads);
 
 int params_find(const ParamSet *set, const char *name); /* -1 when there is none */
 

@@ -85,8 +85,7 @@ int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads
     if (!status) status = same_data(trainer);
     if (!status) status = model_allocate(&trainer->model, grid, training);
     if (!status && training) status = open_exchange(trainer);
-    if (!status)
-        status = comm_agree(grid, GROUP_GRID, params_initialize(&trainer->model.set, model.seed));
+    if (!status) params_initialize(&trainer->model.set, model.seed, threads);
     trainer->gradient = trainer->model.set.arena[PARAM_GRADIENT];
     return status;
 }
