@@ -100,7 +100,7 @@ const Option options[OPTION_COUNT] = {
     {AT(eval, every), OPTION_INTEGER, .initial = "100", .least = 0, .most = MOST,
      .help = "held-out loss every n steps; 0: never"},
     {AT(eval, sequences), OPTION_INTEGER, .initial = "0", .least = 0, .most = MOST,
-     .help = "held-out sequences to take; 0: all"},
+     .help = "held-out sequences to take, evenly spread; 0: all"},
 
     {AT(checkpoint, every), OPTION_INTEGER, .initial = "100", .least = 0, .most = MOST,
      .help = "save every n steps; 0: at the end only"},

@@ -92,8 +92,12 @@ int dataset_train_batch(const Dataset *data, int64_t step, int64_t global_batch,
 
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+static int64_t all_windows(const Dataset *data) {
+    return data->held_tokens > 1 ? divide_up(data->held_tokens - 1, data->context) : 0;
+}
+
 static int64_t eval_windows(const Dataset *data, int64_t sequences) {
-    int64_t all = data->held_tokens > 1 ? divide_up(data->held_tokens - 1, data->context) : 0;
+    int64_t all = all_windows(data);
     return sequences && sequences < all ? sequences : all;
 }
 
@@ -103,11 +107,12 @@ int64_t dataset_eval_batches(const Dataset *data, int64_t sequences) {
 
 int dataset_eval_batch(const Dataset *data, int64_t sequences, int64_t microbatch, int32_t *tokens,
                        int32_t *targets) {
-    int64_t windows = eval_windows(data, sequences);
+    int64_t all = all_windows(data), taken = eval_windows(data, sequences);
     int64_t end = data->held_first + data->held_tokens;
     for (int64_t i = 0; i < data->micro_batch; i++) {
-        int64_t window = microbatch * data->micro_batch + i;
-        int64_t first = window < windows ? data->held_first + window * data->context : end;
+        int64_t place = microbatch * data->micro_batch + i, first = end;
+        if (place < taken) /* spread over the whole part: neighbours are alike */
+            first = data->held_first + place * all / taken * data->context;
         int status = read_sequence(data, data->held, first, end, tokens + i * data->context,
                                    targets + i * data->context);
         if (status) return status;

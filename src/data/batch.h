@@ -38,8 +38,8 @@ int dataset_train_batch(const Dataset *data, int64_t step, int64_t global_batch,
                         int32_t *tokens, int32_t *targets, int64_t *sample_ids);
 
 /* Held-out windows lie one after another, the last one padded, so that every held-out token but the
- * first is a target exactly once. The number of microbatches in at most `sequences` windows (0:
- * all). */
+ * first is a target exactly once. The number of microbatches in at most `sequences` windows, spread
+ * evenly (0: all). */
 int64_t dataset_eval_batches(const Dataset *data, int64_t sequences);
 
 /* Microbatch m of evaluation. Beyond the end, or beyond `sequences`, tokens are 0 and targets -1.
