@@ -55,11 +55,13 @@ static int start_directory(Grid *grid, const Config *config, const TrainOptions 
 
 static void tell_start(const Trainer *trainer) {
     const Model *model = &trainer->model;
-    log_info("%lld parameters; %lld training and %lld held-out tokens; %lld samples an epoch; sums "
-             "by %s",
+    log_info("%lld parameters; %lld training and %lld held-out tokens; %lld samples an epoch",
              (long long)params_count(&model->set), (long long)trainer->data.train_tokens,
-             (long long)trainer->data.held_tokens, (long long)trainer->data.order.samples,
-             exchange_transport(model->exchange_ffn));
+             (long long)trainer->data.held_tokens, (long long)trainer->data.order.samples);
+    if (trainer->grid->tp > 1)
+        log_info("sums over tensor ranks by %s", exchange_transport(model->exchange_ffn));
+    if (trainer->grid->dp > 1)
+        log_info("sums over data ranks by %s", exchange_transport(trainer->exchange));
 }
 
 static bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }

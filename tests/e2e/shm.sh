@@ -20,7 +20,7 @@ export TMPDIR=$t # mpirun's session folder is named after the user: not root, in
 train one one
 train small 2 --tp 2 --dp 1
 passes "small windows fit" same_run one small
-passes "and are used" says "sums by window"
+passes "and are used" says "sums over tensor ranks by window"
 
 # 2 data ranks exchange 1.9 million gradients of 4 bytes each.
 large=(--set model.d_model=256 --set ffn.d_ff=800 --set train.steps=3 --set train.global_batch=4
