@@ -104,7 +104,10 @@ static const struct {
     int64_t units;
     int shards; /* logical */
 } axes[] = {{341, 8}, {5, 8}, {2, 8}, {1, 8}, {259, 5}, {64, 64}};
-static const struct { int64_t rows, cols; } sizes[] = {{1, 1}, {3, 7}, {33, 129}, {1, 20011}};
+typedef struct {
+    int64_t rows, cols;
+} Size;
+static const Size sizes[] = {{1, 1}, {3, 7}, {33, 129}, {1, 20011}};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
