@@ -40,9 +40,9 @@ void log_error(const char *format, ...) {
     va_end(arguments);
 }
 
-void log_progress(const char *text, bool keep) {
+void log_progress(const char *text, int width, bool keep) {
     if (!heard) return;
-    fprintf(stderr, "\r%s\033[K%s", text, keep ? "\n" : "");
+    fprintf(stderr, "\r%.*s\033[K%s", width, text, keep ? "\n" : "");
     fflush(stderr);
 }
 

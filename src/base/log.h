@@ -16,8 +16,8 @@ void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "weft: error: ..." */
 void log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A line on a terminal that the next one overwrites; `keep` ends it. */
-void log_progress(const char *text, bool keep);
+/* At most `width` characters of a line that the next one overwrites; `keep` ends it. */
+void log_progress(const char *text, int width, bool keep);
 
 /* stdout, as it is: no prefix, no newline added */
 void log_print(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -18,6 +18,7 @@
 #ifndef WEFT_CHECKPOINT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_CHECKPOINT_H
 
+#include "base/files.h"
 #include "comm/comm.h"
 #include "param/param.h"
 
@@ -53,6 +54,10 @@ int checkpoint_save(Grid *grid, const ParamSet *set, const CheckpointState *stat
  * exist. *found gets the step directory, "" when a run directory has none at all. 0, or WEFT_INPUT:
  * no such directory, or checkpoints but no good one. One rank calls it and broadcasts. */
 int checkpoint_find(const char *path, bool deep, char *found, size_t capacity);
+
+/* The newest checkpoint that `path` means, whether good or not: a step directory itself (*step is
+ * then -1), or of a run directory the newest; "" and -1 when it has none. 0 or WEFT_INPUT. */
+int checkpoint_newest(const char *path, char found[FILES_PATH], int64_t *step);
 
 /* Reads and validates a manifest. *manifest is owned by the caller (json_decref), NULL on failure.
  * 0, or WEFT_INPUT naming file and field. */

@@ -1,6 +1,7 @@
 /* checkpoint_find: which directory to continue from. */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/files.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/publish.h"
@@ -49,18 +50,44 @@ done:
     return status;
 }
 
-int checkpoint_find(const char *path, bool deep, char *found, size_t capacity) {
-    char trimmed[FILES_PATH];
-    found[0] = '\0';
-    int status = files_join(trimmed, sizeof trimmed, path, "");
+/* Without slashes at its end; a directory it must be. */
+static int trim(const char *path, char trimmed[FILES_PATH]) {
+    int status = files_join(trimmed, FILES_PATH, path, "");
     if (status) return status;
     for (size_t end = strlen(trimmed); end > 1 && trimmed[end - 1] == '/'; end--)
         trimmed[end - 1] = '\0';
-    if (!files_is_directory(trimmed))
-        return error_set(WEFT_INPUT, "%s: no such directory", trimmed);
+    if (files_is_directory(trimmed)) return 0;
+    return error_set(WEFT_INPUT, "%s: %s; a run directory or a step directory is needed", trimmed,
+                     files_exists(trimmed) ? "is a file" : "no such directory");
+}
+
+int checkpoint_find(const char *path, bool deep, char *found, size_t capacity) {
+    char trimmed[FILES_PATH];
+    found[0] = '\0';
+    int status = trim(path, trimmed);
+    if (status) return status;
     if (!is_step_directory(trimmed)) return find_newest(trimmed, deep, found, capacity);
     if (check(trimmed, deep)) return error_set(WEFT_INPUT, "%s", error_message());
     if (strlen(trimmed) >= capacity) return error_set(WEFT_USAGE, "path too long: %s", trimmed);
     memcpy(found, trimmed, strlen(trimmed) + 1);
     return 0;
+}
+
+int checkpoint_newest(const char *path, char found[FILES_PATH], int64_t *step) {
+    char name[PUBLISH_NAME];
+    int64_t *steps;
+    int count;
+    *step = -1;
+    int status = trim(path, found);
+    if (status || is_step_directory(found)) return status;
+    status = publish_list(path, &steps, &count);
+    if (status) return status;
+    found[0] = '\0';
+    if (count > 0) {
+        *step = steps[count - 1];
+        publish_step_name(*step, name);
+        status = files_join(found, FILES_PATH, path, name);
+    }
+    free(steps);
+    return status;
 }

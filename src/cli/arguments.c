@@ -91,9 +91,19 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
         if (a->path) argp_error(state, "%s: one path is expected, %s came first", text, a->path);
         a->path = text;
         return 0;
-    case ARGP_KEY_NO_ARGS: argp_error(state, "a path is expected"); return 0;
+    case ARGP_KEY_NO_ARGS: argp_error(state, "%s is expected", a->path_name); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* All ranks find the same mistake: one says it and ends, and the launcher ends the others. */
+static bool first_rank(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *rank = getenv(names[i]);
+        if (rank) return !strcmp(rank, "0");
+    }
+    return true;
 }
 
 void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
@@ -105,14 +115,19 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
             all_options[i].key == KEY_INJECT + HIDDEN)
             chosen[count++] = all_options[i];
     chosen[count] = (struct argp_option){0};
-    *arguments = (Arguments){.bytes = 400, .seed = 1, .prompt = "", .temperature = 0.8, .ranks = 1};
+    *arguments = (Arguments){.path_name = path_name,
+                             .bytes = 400,
+                             .seed = 1,
+                             .prompt = "",
+                             .temperature = 0.8,
+                             .ranks = 1};
     struct argp argp = {chosen, parse_option, path_name, summary, NULL, NULL, NULL};
     static char name[64];
     snprintf(name, sizeof name, "weft %s", argv[1]);
     char *command = argv[1];
     argv[1] = name; /* what argp's messages begin with */
     argp_err_exit_status = 2;
-    argp_parse(&argp, argc - 1, argv + 1, 0, NULL, arguments);
+    argp_parse(&argp, argc - 1, argv + 1, first_rank() ? 0 : ARGP_SILENT, NULL, arguments);
     argv[1] = command;
 }
 

@@ -3,24 +3,8 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 
-#include <string.h>
-
-/* The step directory that `path` means: itself, or of a run directory the newest, whether good or
- * not. */
-static int newest_step(const char *path, char directory[FILES_PATH]) {
-    FileNames names;
-    int status = files_list(path, &names);
-    if (status) return status;
-    const char *newest = NULL;
-    for (int i = 0; i < names.count; i++)
-        if (!strncmp(names.name[i], "step-", 5)) newest = names.name[i];
-    status = newest ? files_join(directory, FILES_PATH, path, newest)
-                    : files_join(directory, FILES_PATH, path, "");
-    files_names_release(&names);
-    if (status) return status;
-    for (size_t end = strlen(directory); end > 1 && directory[end - 1] == '/'; end--)
-        directory[end - 1] = '\0';
-    return 0;
+static int none_in(const char *path) {
+    return error_set(WEFT_INPUT, "%s: there is no checkpoint in it", path);
 }
 
 int command_verify(int argc, char **argv) {
@@ -28,7 +12,9 @@ int command_verify(int argc, char **argv) {
     char directory[FILES_PATH];
     arguments_parse(&arguments, argc, argv, "", "DIR",
                     "Re-reads a checkpoint; exit 1 naming the file and dataset that is damaged.");
-    int status = newest_step(arguments.path, directory);
+    int64_t step;
+    int status = checkpoint_newest(arguments.path, directory, &step);
+    if (!status && !directory[0]) status = none_in(arguments.path);
     if (!status) status = checkpoint_verify(directory);
     if (status == WEFT_CHECK) return -status; /* each damage has been named already */
     if (!status) log_print("%s: good\n", directory);
@@ -40,8 +26,7 @@ int command_inspect(int argc, char **argv) {
     char directory[FILES_PATH];
     arguments_parse(&arguments, argc, argv, "", "DIR", "Prints what a checkpoint holds.");
     int status = checkpoint_find(arguments.path, false, directory, FILES_PATH);
-    if (!status && !directory[0])
-        status = error_set(WEFT_INPUT, "%s: there is no checkpoint in it", arguments.path);
+    if (!status && !directory[0]) status = none_in(arguments.path);
     if (!status) status = checkpoint_inspect(directory);
     return command_finish(NULL, status);
 }

@@ -11,7 +11,7 @@ enum { ARGUMENTS_SETS = 64 };
 
 /* What any command line can say; each command takes the options of its own list. */
 typedef struct {
-    const char *path;                /* CONFIG or DIR */
+    const char *path, *path_name;    /* what was given for CONFIG or DIR; which of them */
     const char *set[ARGUMENTS_SETS]; /* --set */
     int sets;
     int tp, dp, ranks;

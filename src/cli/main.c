@@ -30,9 +30,10 @@ static int usage(FILE *stream) {
         fprintf(stream, "  %-8s %-7s %s\n", commands[i].name, commands[i].arguments,
                 commands[i].summary);
     fprintf(stream, "  %-8s %-7s %s\n", "help", "config", "every key of a config");
-    fprintf(stream,
-            "\nweft COMMAND --help tells a command's options; weft --version who computes.\n"
-            "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
+    fprintf(
+        stream,
+        "\nweft COMMAND --help tells a command's options; weft --version the build and its BLAS.\n"
+        "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
     return stream == stdout ? 0 : 2;
 }
 
@@ -40,6 +41,10 @@ static int help_on(const char *topic) {
     if (!strcmp(topic, "config")) {
         config_help();
         return 0;
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        char *command[] = {"weft", (char *)commands[i].name, "--help", NULL};
+        if (!strcmp(topic, commands[i].name)) return commands[i].run(3, command);
     }
     fprintf(stderr, "weft: there is no help on \"%s\"\n", topic);
     return usage(stderr);

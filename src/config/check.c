@@ -67,7 +67,7 @@ static int check_schedule(const Config *c) {
     if (c->optim.warmup > c->train.steps)
         return error_set(WEFT_USAGE,
                          "optim.warmup = %" PRId64 " exceeds train.steps = %" PRId64
-                         ": the learning rate would never be reached",
+                         ": the learning rate would never be reached; lower optim.warmup",
                          c->optim.warmup, c->train.steps);
     if (c->optim.min_lr > c->optim.lr)
         return error_set(WEFT_USAGE, "optim.min_lr = %g exceeds optim.lr = %g", c->optim.min_lr,

@@ -50,6 +50,7 @@ static int measure(Trainer *trainer, const real *a, real *c) {
         if (i >= 0) gemm[i] = gemm_rate(trainer, a, c);
         int status = trainer_step(trainer, &report);
         if (status) return status;
+        log_info(i < 0 ? "warmed up" : "pair %d of %d", i + 1, PAIRS);
         if (i < 0) continue;
         step[i] = report.seconds;
         fraction[i] = operations / report.seconds / (gemm[i] * cores);

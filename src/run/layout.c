@@ -93,8 +93,8 @@ void layout_describe(const LayoutChoice *choice, int ranks, char *text, size_t c
     char idle[32] = "";
     if (used < ranks) snprintf(idle, sizeof idle, " (%d idle)", ranks - used);
     snprintf(text, capacity,
-             "layout tp %d x dp %d on %d rank%s%s: largest load %.3f of the products, ideal "
-             "speed-up %.2f of %d",
-             choice->tp, choice->dp, ranks, ranks == 1 ? "" : "s", idle, choice->load,
-             1 / choice->load, used);
+             "layout tp %d x dp %d on %d rank%s%s: the busiest does %.1f %% of the products, so at "
+             "best %.2f times as fast as one",
+             choice->tp, choice->dp, ranks, ranks == 1 ? "" : "s", idle, 100 * choice->load,
+             1 / choice->load);
 }

@@ -20,8 +20,8 @@ int layout_choose(const Config *config, int ranks, int threads, int tp, int dp,
 /* The prediction for one layout. */
 LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp);
 
-/* "layout tp 3 x dp 2 on 7 ranks (1 idle): largest load 0.19 of the products, ideal speed-up 5.3 of
- * 6" */
+/* "layout tp 3 x dp 2 on 7 ranks (1 idle): the busiest does 19.0 % of the products, so at best 5.26
+ * times as fast as one" */
 void layout_describe(const LayoutChoice *choice, int ranks, char *text, size_t capacity);
 
 #endif

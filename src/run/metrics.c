@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { FILE_LIMIT = 1 << 30 };
@@ -44,8 +45,18 @@ static int keep_until(const char *path, int64_t step) {
     return status;
 }
 
+/* Of the terminal at stderr; behind mpirun, which makes it a pipe, what launch/local has said. */
+static int terminal_columns(void) {
+    struct winsize size;
+    const char *told = getenv("WEFT_TERMINAL");
+    if (!isatty(2) && !told) return 0;
+    if (isatty(2) && !ioctl(2, TIOCGWINSZ, &size) && size.ws_col > 0) return size.ws_col;
+    long columns = told ? strtol(told, NULL, 10) : 0;
+    return columns >= 20 && columns < 1000 ? (int)columns : 80;
+}
+
 int metrics_open(Metrics *metrics, const char *run_dir, int64_t step, int64_t every) {
-    *metrics = (Metrics){.every = every, .terminal = isatty(2) || getenv("WEFT_TERMINAL")};
+    *metrics = (Metrics){.every = every, .columns = terminal_columns()};
     char path[FILES_PATH];
     int status = files_join(path, sizeof path, run_dir, "metrics.jsonl");
     if (!status && files_exists(path)) status = keep_until(path, step);
@@ -77,6 +88,7 @@ int metrics_write(Metrics *metrics, const StepReport *r) {
         snprintf(held_hex, sizeof held_hex, "%a", r->held_out);
         json_object_set_new(object, "held_out_loss", number(r->held_out));
         json_object_set_new(object, "held_out_loss_hex", json_string(held_hex));
+        json_object_set_new(object, "held_out_tokens", json_integer(r->held_tokens));
         json_object_set_new(object, "held_out_bits_per_byte", number(r->held_out / M_LN2));
     }
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -102,7 +114,7 @@ void metrics_progress(Metrics *metrics, const StepReport *r) {
     *smooth = *smooth > 0 ? 0.95 * *smooth + 0.05 * all : all;
     bool due = r->step == r->steps || r->evaluated ||
                (metrics->every > 0 && r->step % metrics->every == 0);
-    if (!log_enabled() || (!metrics->terminal && !due)) return;
+    if (!log_enabled() || (!metrics->columns && !due)) return;
     char eta[32], line[512], held[64] = "";
     format_span(*smooth * (double)(r->steps - r->step), eta, sizeof eta);
     if (r->evaluated) snprintf(held, sizeof held, "  held out %.4f bpb", r->held_out / M_LN2);
@@ -111,8 +123,8 @@ void metrics_progress(Metrics *metrics, const StepReport *r) {
              "ETA %s%s",
              (long long)r->step, (long long)r->steps, r->loss, r->loss / M_LN2, r->rate, r->norm,
              (double)r->step_tokens / r->seconds, 100 * r->communication / r->seconds, eta, held);
-    if (metrics->terminal)
-        log_progress(line, r->evaluated || r->step == r->steps);
+    if (metrics->columns)
+        log_progress(line, metrics->columns - 1, r->evaluated || r->step == r->steps);
     else
         log_info("%s", line);
 }

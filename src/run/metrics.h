@@ -16,7 +16,8 @@ typedef struct {
     double rate, norm;     /* learning rate; gradient norm before clipping */
     Hash128 samples;       /* of the step's sample ids in order */
     bool evaluated;
-    double held_out; /* nats per token */
+    double held_out;     /* nats per token */
+    int64_t held_tokens; /* that it is the mean of */
     int64_t step_tokens;
     double seconds, communication, optimizer, checkpoint, evaluation; /* of this step */
     int64_t peak_bytes;                                               /* of the largest rank */
@@ -24,8 +25,8 @@ typedef struct {
 
 typedef struct {
     FILE *file;
-    bool terminal;         /* progress overwrites its line */
-    int64_t every;         /* else: a line every so many steps */
+    int columns;   /* of the terminal that shows progress, which overwrites its line; 0: none */
+    int64_t every; /* else: a line every so many steps */
     double smooth_seconds; /* of a step: exponential mean, for the ETA */
 } Metrics;
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "build_id.h"
 #include "checkpoint/checkpoint.h"
+#include "run/directory.h"
 #include "run/identity.h"
 #include "run/setup.h"
 
@@ -147,8 +148,11 @@ static int check_function(const Trainer *trainer, const json_t *manifest, const 
         now ? checkpoint_differences(json_object_get(manifest, "function"), now) : NULL;
     int status = now ? 0 : error_set(WEFT_RUNTIME, "out of memory: manifest");
     if (differences)
-        status = error_set(WEFT_USAGE, "%s: the config describes another function:\n%s", directory,
-                           differences);
+        status = error_set(WEFT_USAGE, "%s: the config describes another function:\n%s%s",
+                           directory, differences,
+                           strstr(differences, "sample_order.samples")
+                               ? "\n(samples follow from data.train, data.held_out, model.context)"
+                               : "");
     json_decref(now);
     free(differences);
     return status;
@@ -163,6 +167,12 @@ static void tell_changes(const Trainer *trainer, const json_t *manifest, const c
         free(changes);
     }
     error_clear();
+    char digest[HASH_TEXT];
+    hash_format(trainer->data_digest, digest);
+    const char *old = json_string_value(json_object_get(manifest, "training_data_digest"));
+    if (old && strcmp(old, digest))
+        log_warn("%s isn't the text that the checkpoint was trained on",
+                 trainer->config.data.train);
     const char *identity =
         json_string_value(json_object_get(json_object_get(manifest, "origin"), "identity"));
     if (identity && strcmp(identity, identity_text()))
@@ -207,6 +217,8 @@ int state_resume(Trainer *trainer, const char *from) {
                           error_set(WEFT_INPUT, "--resume %s: there is no checkpoint in it", from));
     status = fault_point(PHASE_LOAD);
     if (!status) status = take_manifest(trainer, directory);
+    if (!status && !automatic && group_rank(trainer->grid, GROUP_GRID) == 0)
+        status = directory_check_branch(trainer->config.run.dir, directory, trainer->step);
     status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) status = checkpoint_load(trainer->grid, &trainer->model.set, directory);
     lose_moments(&trainer->model.set);

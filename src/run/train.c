@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "run/directory.h"
 #include "run/drift.h"
 #include "run/session.h"
 #include "run/state.h"
@@ -12,24 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A run directory that isn't empty is somebody's run: without --resume it is refused. */
-static int prepare_directory(const Config *config, const TrainOptions *options) {
-    const char *dir = config->run.dir;
-    if (files_exists(dir) && !options->resume) {
-        FileNames names;
-        int status = files_list(dir, &names);
-        if (status) return status;
-        int count = names.count;
-        files_names_release(&names);
-        if (count > 0)
-            return error_set(WEFT_USAGE,
-                             "run.dir = %s: isn't empty; --resume auto continues it, another "
-                             "run.dir starts afresh",
-                             dir);
-    }
-    return files_make_directories(dir);
-}
 
 static int write_config(const Config *config) {
     char path[FILES_PATH], *text = config_format(config);
@@ -47,9 +30,11 @@ static int check_stop(const Config *config, const TrainOptions *options) {
 }
 
 /* What rank 0 does alone, agreed upon by all. */
-static int start_directory(Grid *grid, const Config *config, const TrainOptions *options) {
+static int start_directory(Grid *grid, const Config *config, const TrainOptions *options,
+                           int *claim) {
     int status = check_stop(config, options);
-    if (!status && grid->world_rank == 0) status = prepare_directory(config, options);
+    if (!status && grid->world_rank == 0)
+        status = directory_claim(config->run.dir, options->resume != NULL, claim);
     return comm_agree(grid, GROUP_WORLD, status);
 }
 
@@ -89,12 +74,13 @@ static int finish_step(Trainer *trainer, const TrainOptions *options, Metrics *m
     report->evaluated =
         trainer->data.held_tokens > 1 &&
         (due(config->eval.every, step) || (step == config->train.steps && config->eval.every));
-    if (report->evaluated) status = trainer_evaluate(trainer, &report->held_out);
+    if (report->evaluated)
+        status = trainer_evaluate(trainer, &report->held_out, &report->held_tokens);
     report->evaluation = clock_seconds() - start;
     start = clock_seconds();
-    if (!status && (due(config->checkpoint.every, step) || step == last))
-        status = state_save(trainer);
-    report->checkpoint = clock_seconds() - start;
+    bool save = due(config->checkpoint.every, step) || step == last;
+    if (!status && save) status = state_save(trainer);
+    report->checkpoint = save ? clock_seconds() - start : 0;
     report->peak_bytes = memory_peak_resident();
     comm_max_int64(trainer->grid, GROUP_GRID, &report->peak_bytes, 1);
     if (status) return status;
@@ -108,6 +94,9 @@ static int finish_step(Trainer *trainer, const TrainOptions *options, Metrics *m
 static int loop(Trainer *trainer, const TrainOptions *options, Metrics *metrics) {
     int64_t last = options->stop_at ? options->stop_at : trainer->config.train.steps;
     int status = 0;
+    if (trainer->step >= last)
+        log_info("already at step %lld, nothing to train: %s is %lld", (long long)trainer->step,
+                 options->stop_at ? "--stop-at" : "train.steps", (long long)last);
     while (trainer->step < last && !status) {
         fault_set_step(trainer->step);
         StepReport report = {0};
@@ -154,10 +143,12 @@ static int train_on_grid(const Config *config, const TrainOptions *options, Grid
 
 int train_run(const Config *config, const TrainOptions *options, Grid *grid) {
     Session session;
+    int claim = -1;
     int status = session_open(&session, grid, config, options->tp, options->dp);
-    if (!status) status = start_directory(grid, config, options);
+    if (!status) status = start_directory(grid, config, options, &claim);
     if (status) return status;
-    int result = grid->surplus ? 0 : train_on_grid(config, options, grid, session.threads);
-    if (result && !error_is_agreed()) return result;
-    return session_close(&session, result);
+    status = grid->surplus ? 0 : train_on_grid(config, options, grid, session.threads);
+    if (!status || error_is_agreed()) status = session_close(&session, status);
+    directory_leave(claim);
+    return status;
 }

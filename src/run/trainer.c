@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/files.h"
 #include "run/setup.h"
 
 #include <stdio.h>
@@ -63,6 +64,9 @@ static int open_data(Trainer *trainer) {
     DatasetSpec spec = setup_dataset(&trainer->config);
     int status = fault_point(PHASE_DATA);
     if (!status) status = dataset_open(&trainer->data, &spec);
+    if (status == WEFT_INPUT && !files_exists(spec.train) && spec.train[0] != '/')
+        error_set(status, "%s (data.train; a relative path starts at the current directory)",
+                  error_message());
     if (!status) status = source_digest(trainer->data.train, &trainer->data_digest);
     trainer->held_digest = trainer->data_digest;
     if (!status && trainer->data.held_apart)
@@ -206,7 +210,7 @@ static int evaluate_all(Trainer *trainer, int64_t batches, double *loss, double 
     return 0;
 }
 
-int trainer_evaluate(Trainer *trainer, double *mean) {
+int trainer_evaluate(Trainer *trainer, double *mean, int64_t *tokens) {
     int64_t batches = dataset_eval_batches(&trainer->data, trainer->config.eval.sequences);
     double *loss = memory_allocate((size_t)(2 * batches) * sizeof(double), "held-out losses");
     int status = comm_agree(trainer->grid, GROUP_GRID, loss ? 0 : WEFT_RUNTIME);
@@ -219,6 +223,7 @@ int trainer_evaluate(Trainer *trainer, double *mean) {
             count += loss[batches + m];
         }
         *mean = total / count;
+        *tokens = (int64_t)count;
     }
     free(loss);
     return status;

@@ -43,9 +43,9 @@ void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
  * agreed: some ranks may wait in a collective). */
 int trainer_step(Trainer *trainer, StepReport *report);
 
-/* Mean held-out loss per token. Collective over GROUP_GRID. 0 or a negative code (not agreed: see
- * trainer_step). */
-int trainer_evaluate(Trainer *trainer, double *loss);
+/* Mean held-out loss per token, and over how many. Collective over GROUP_GRID. 0 or a negative code
+ * (not agreed: see trainer_step). */
+int trainer_evaluate(Trainer *trainer, double *loss, int64_t *tokens);
 
 /* Spare gradients that a rank needs to walk its batch shards: the deepest of its subtrees. */
 int trainer_spares(const AxisLayout *batch, int data_rank);

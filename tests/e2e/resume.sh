@@ -65,7 +65,7 @@ train other one --stop-at 5
 passes "a run directory that isn't empty" ended 2 "run.dir = $t/other: isn't empty" "--resume auto"
 train other 2 --stop-at 5
 passes "a run directory that isn't empty, 2 ranks" ended 2 "run.dir = $t/other: isn't empty"
-passes "is left alone" diff -r "$t/early" "$t/other"
+passes "is left alone" diff -r -x .claim "$t/early" "$t/other"
 
 copy whole cut
 rm -r "$t"/cut/step-000000{08,12,16,20,24}
@@ -119,7 +119,7 @@ passes "all differences, on 2 ranks" ended 2 "ffn.kind: checkpoint gated, config
 train other one --resume auto --set grid.tensor=4
 passes "another logical grid" ended 2 "logical grid tensor 8 x data 4, the config has 4 x 4"
 
-passes "refusals leave the run alone" diff -r "$t/early" "$t/other"
+passes "refusals leave the run alone" diff -r -x .claim "$t/early" "$t/other"
 
 # ---- what only steers the future
 copy early steered
@@ -168,4 +168,27 @@ train elsewhere2 2 --resume "$t/nowhere"
 passes "none is there" ended 3 "$t/nowhere: no such directory"
 train elsewhere3 one --resume "$t/early/step-00000002" --stop-at 4
 passes "from a step directory into another run directory" ended 0 "$(fingerprint early)"
+
+# ---- one run, one branch, one job to a directory
+copy early branch
+train branch 2 --resume "$t/branch/step-00000002" --stop-at 3
+passes "an older checkpoint while a later one is there" ended 2 "step-00000004, which is later than" \
+    "step-00000002: two branches"
+rm -r "$t/branch/step-00000004"
+train branch 2 --resume "$t/branch/step-00000002" --stop-at 4
+passes "and without it" ended 0 "$(fingerprint early)"
+copy early mixed
+train mixed one --resume "$t/bad/../branch/step-00000004" --stop-at 6
+passes "another run's directory" ended 2 "holds another run than"
+
+copy early busy
+flock "$t/busy/.claim" sleep 20 &
+holder=$!
+sleep 0.2
+train busy 2 --resume auto --stop-at 6
+passes "a directory where another job is at work" ended 2 "run.dir = $t/busy: another job is at work"
+pkill -P $holder
+wait $holder 2>/dev/null
+train busy 2 --resume auto --stop-at 6
+passes "and after that job's end" ended 0 " step 6"
 finish

@@ -28,7 +28,8 @@ for command in $commands; do
     says_on 1 0 "$command --help" "Usage: weft $command [OPTION...]" "$command" --help
     says_on 2 2 "$command with an unknown option" "weft $command: unrecognized option '--what'" \
         "$command" --what x
-    says_on 2 2 "$command without a path" "weft $command: a path is expected" "$command"
+    says_on 2 2 "$command without a path" " is expected" "$command"
+    says_on 1 0 "help $command" "Usage: weft $command [OPTION...]" help "$command"
     says_on 2 2 "$command with two paths" "b: one path is expected, a came first" "$command" a b
 done
 says_on 2 2 "--tp 0" "--tp 0: a whole number from 1 on" train --tp 0 "$config"
