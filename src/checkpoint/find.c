@@ -6,6 +6,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/publish.h"
 #include "checkpoint/verify.h"
+#include "checkpoint/view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,17 @@ static int check(const char *directory, bool deep) {
     return deep ? verify_directory(directory, false) : verify_presence(directory, false);
 }
 
-static bool is_step_directory(const char *path) {
+static bool has_file(const char *directory, const char *name) {
     char file[FILES_PATH];
+    return !files_join(file, sizeof file, directory, name) && files_exists(file);
+}
+
+/* By its name, or else by what is in it. */
+static bool is_step_directory(const char *path) {
     int64_t step;
     const char *slash = strrchr(path, '/');
-    return publish_step_parse(slash ? slash + 1 : path, &step) ||
-           (!files_join(file, sizeof file, path, MANIFEST_FILE) && files_exists(file));
+    return publish_step_parse(slash ? slash + 1 : path, &step) || has_file(path, MANIFEST_FILE) ||
+           has_file(path, VIEW_FILE);
 }
 
 /* The present error, without the directory that it begins with. */

@@ -36,7 +36,8 @@ typedef struct Grid {
 void grid_serial(Grid *grid);
 
 /* MPI_Init_thread (funneled; left out when MPI is running already) and the world alone: until
- * grid_open the other groups consist of this rank. 0 or WEFT_RUNTIME. Collective. */
+ * grid_open the other groups consist of this rank. A program that no launcher has started is a
+ * grid_serial: MPI would start a daemon for it. 0 or WEFT_RUNTIME. Collective. */
 int comm_start(Grid *grid);
 /* MPI_Finalize, if comm_start did MPI_Init_thread. Collective. */
 void comm_stop(Grid *grid);

@@ -31,6 +31,15 @@ static void yield_when_crowded(void) {
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 
+/* What the launchers of Open MPI (mpirun, srun by PMIx or PMI, flux) tell their processes. */
+static bool launched(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMIX_RANK",
+                                        "PMI_RANK", "PMI_FD"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (getenv(names[i])) return true;
+    return false;
+}
+
 static int start_mpi(bool *started) {
     int running, provided;
     MPI_Initialized(&running);
@@ -48,6 +57,9 @@ static int start_mpi(bool *started) {
 
 int comm_start(Grid *grid) {
     grid_serial(grid);
+    int running;
+    MPI_Initialized(&running);
+    if (!running && !launched()) return 0;
     bool started;
     int status = start_mpi(&started);
     if (status) return status;
