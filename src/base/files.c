@@ -30,6 +30,11 @@ bool files_is_directory(const char *path) {
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+bool files_is_regular(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 int64_t files_size(const char *path) {
     struct stat status;
     return stat(path, &status) == 0 ? (int64_t)status.st_size : -1;
@@ -117,14 +122,12 @@ int files_write(const char *path, const void *bytes, size_t size) {
 
 int files_read(const char *path, size_t limit, char **bytes, size_t *size) {
     *bytes = NULL;
+    if (files_exists(path) && !files_is_regular(path)) /* a pipe would never end */
+        return error_set(WEFT_INPUT, "%s: is no regular file", path);
     FILE *file = fopen(path, "rb");
     if (!file) return error_set(WEFT_INPUT, "%s: can't read: %s", path, strerror(errno));
     int status = 0;
     int64_t length = files_size(path);
-    if (files_is_directory(path)) {
-        status = error_set(WEFT_INPUT, "%s: is a directory, a file is needed", path);
-        goto done;
-    }
     if (length < 0 || (size_t)length > limit) {
         status = error_set(WEFT_INPUT, "%s: %lld bytes, at most %zu are read", path,
                            (long long)length, limit);

@@ -13,7 +13,8 @@ int files_join(char *path, size_t capacity, const char *a, const char *b);
 
 bool files_exists(const char *path);
 bool files_is_directory(const char *path);
-int64_t files_size(const char *path); /* -1 when it can't be told */
+bool files_is_regular(const char *path); /* or a link to a regular file */
+int64_t files_size(const char *path);    /* -1 when it can't be told */
 
 int files_make_directories(const char *path); /* like mkdir -p */
 int files_remove_tree(const char *path);      /* like rm -r; a missing path is no error */

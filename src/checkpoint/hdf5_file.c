@@ -17,15 +17,21 @@ void hdf5_drop(hid_t id) {
     if (id >= 0) H5Idec_ref(id);
 }
 
-/* Upward from where the error arose: the first message is the reason. */
+enum { REASON = 512 };
+
+/* Upward from where the error arose: the first message is the reason. Of a failed system call HDF5
+ * tells much; the system's own words in it say all. */
 static herr_t take_reason(unsigned level, const H5E_error2_t *error, void *text) {
+    static const char mark[] = "error message = '";
     (void)level;
-    snprintf(text, 256, "%s", error->desc ? error->desc : "");
+    const char *told = error->desc ? error->desc : "", *words = strstr(told, mark);
+    if (words) told = words + strlen(mark);
+    snprintf(text, REASON, "%.*s", (int)strcspn(told, words ? "'" : "\n"), told);
     return 1;
 }
 
 int hdf5_error(const Hdf5File *file, const char *dataset, const char *what) {
-    char reason[256] = "";
+    char reason[REASON] = "";
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, reason);
     return error_set(file->code, "%s: %s%s%s%s%s%s%s", file->path, dataset ? "dataset " : "",
                      dataset ? dataset : "", dataset ? ": " : "", what, reason[0] ? " (" : "",
@@ -70,6 +76,7 @@ static hid_t access_list(bool writing) {
 static int begin(Hdf5File *file, const char *directory, const char *name, int code) {
     file->id = -1;
     file->code = code;
+    H5dont_atexit(); /* after a failed write HDF5 1.10 crashes when it cleans up at exit */
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     return files_join(file->path, sizeof file->path, directory, name);
 }
@@ -90,6 +97,8 @@ int hdf5_create(Hdf5File *file, const char *directory, const char *name, int lin
 int hdf5_open(Hdf5File *file, const char *directory, const char *name) {
     int status = begin(file, directory, name, WEFT_INPUT);
     if (status) return status;
+    if (files_exists(file->path) && !files_is_regular(file->path))
+        return error_set(WEFT_INPUT, "%s: is no regular file", file->path);
     hid_t access = access_list(false);
     if (access < 0)
         status = hdf5_error(file, NULL, "can't set file properties");

@@ -3,7 +3,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoint/fingerprint.h"
+#include "checkpoint/publish.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -303,6 +305,15 @@ static int check_manifest(const json_t *manifest, Catalog *catalog) {
     return read_catalog(catalog, manifest);
 }
 
+/* A published directory's name says its step: a copy under another's would pass for it. */
+static int check_name(const char *directory, const json_t *manifest) {
+    const char *slash = strrchr(directory, '/'), *name = slash ? slash + 1 : directory;
+    int64_t step;
+    if (!publish_step_parse(name, &step) || step == manifest_step(manifest)) return 0;
+    return error_set(WEFT_INPUT, "is of step %" PRId64 ", the directory's name says another",
+                     manifest_step(manifest));
+}
+
 int manifest_open(const char *directory, json_t **manifest, Catalog *catalog) {
     char path[FILES_PATH], *text = NULL;
     size_t size = 0;
@@ -316,6 +327,7 @@ int manifest_open(const char *directory, json_t **manifest, Catalog *catalog) {
     free(text);
     if (!*manifest) return error_set(WEFT_INPUT, "%s: line %d: %s", path, where.line, where.text);
     status = check_manifest(*manifest, catalog);
+    if (!status) status = check_name(directory, *manifest);
     if (!status) return 0;
     json_decref(*manifest);
     *manifest = NULL;

@@ -49,8 +49,9 @@ static void require(Verify *verify, const char *name) {
     char path[FILES_PATH];
     if (files_join(path, sizeof path, verify->directory, name)) {
         note(verify);
-    } else if (!files_exists(path)) {
-        error_set(WEFT_INPUT, "%s: file is missing", path);
+    } else if (!files_is_regular(path)) {
+        error_set(WEFT_INPUT, "%s: %s", path,
+                  files_exists(path) ? "is no regular file" : "file is missing");
         note(verify);
     }
 }

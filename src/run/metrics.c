@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { FILE_LIMIT = 1 << 30 };
+static const size_t FILE_LIMIT = (size_t)1 << 36;
 
 /* The step that a metrics line is about; -1 when it isn't one (cut short by a crash, say). */
 static int64_t line_step(const char *line, size_t length) {
@@ -27,6 +27,7 @@ static int64_t line_step(const char *line, size_t length) {
 static int keep_until(const char *path, int64_t step) {
     char *text;
     size_t size, kept = 0;
+    int unreadable = 0;
     int status = files_read(path, FILE_LIMIT, &text, &size);
     if (status) return status;
     for (char *line = text; line < text + size;) {
@@ -34,12 +35,14 @@ static int keep_until(const char *path, int64_t step) {
         if (!newline) break;
         size_t length = (size_t)(newline - line) + 1;
         int64_t about = line_step(line, length);
+        unreadable += about < 0;
         if (about >= 0 && about <= step) {
             memmove(text + kept, line, length);
             kept += length;
         }
         line = newline + 1;
     }
+    if (unreadable) log_warn("%s: %d unreadable lines are dropped", path, unreadable);
     if (kept != size) status = files_write(path, text, kept);
     free(text);
     return status;

@@ -19,8 +19,9 @@ typedef struct {
     double held_out;     /* nats per token */
     int64_t held_tokens; /* that it is the mean of */
     int64_t step_tokens;
-    double seconds, communication, optimizer, checkpoint, evaluation; /* of this step */
-    int64_t peak_bytes;                                               /* of the largest rank */
+    double seconds, communication, optimizer, evaluation; /* of this step */
+    double checkpoint;  /* of the save before this step; 0: there was none */
+    int64_t peak_bytes; /* of the largest rank */
 } StepReport;
 
 typedef struct {

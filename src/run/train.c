@@ -60,11 +60,10 @@ static void nudge(const Trainer *trainer) {
     *value = (real)nextafterf((float)*value, 2.0F);
 }
 
-/* After a step: drift, evaluation, checkpoint, report. Collective; agreed errors. */
-static int finish_step(Trainer *trainer, const TrainOptions *options, Metrics *metrics,
-                       StepReport *report) {
+/* After a step: drift, evaluation, metrics. Collective. 0 or a negative code. */
+static int finish_step(Trainer *trainer, Metrics *metrics, StepReport *report) {
     const Config *config = &trainer->config;
-    int64_t step = trainer->step, last = options->stop_at ? options->stop_at : config->train.steps;
+    int64_t step = trainer->step;
     nudge(trainer);
     int status = 0;
     if (due(config->train.drift_every, step))
@@ -76,32 +75,40 @@ static int finish_step(Trainer *trainer, const TrainOptions *options, Metrics *m
         (due(config->eval.every, step) || (step == config->train.steps && config->eval.every));
     if (report->evaluated)
         status = trainer_evaluate(trainer, &report->held_out, &report->held_tokens);
+    if (status) return status;
     report->evaluation = clock_seconds() - start;
-    start = clock_seconds();
-    bool save = due(config->checkpoint.every, step) || step == last;
-    if (!status && save) status = state_save(trainer);
-    report->checkpoint = save ? clock_seconds() - start : 0;
     report->peak_bytes = memory_peak_resident();
     comm_max_int64(trainer->grid, GROUP_GRID, &report->peak_bytes, 1);
-    if (status) return status;
-    if (trainer->grid->world_rank == 0) {
-        status = metrics_write(metrics, report);
-        metrics_progress(metrics, report);
-    }
+    if (trainer->grid->world_rank == 0) status = metrics_write(metrics, report);
     return comm_agree(trainer->grid, GROUP_GRID, status);
+}
+
+/* After its line is in the metrics, so that a checkpoint never lacks one. */
+static int save_step(Trainer *trainer, const TrainOptions *options, double *seconds) {
+    const Config *config = &trainer->config;
+    int64_t last = options->stop_at ? options->stop_at : config->train.steps;
+    *seconds = 0;
+    if (!due(config->checkpoint.every, trainer->step) && trainer->step != last) return 0;
+    double start = clock_seconds();
+    int status = state_save(trainer);
+    *seconds = clock_seconds() - start;
+    return status;
 }
 
 static int loop(Trainer *trainer, const TrainOptions *options, Metrics *metrics) {
     int64_t last = options->stop_at ? options->stop_at : trainer->config.train.steps;
+    double saving = 0;
     int status = 0;
     if (trainer->step >= last)
         log_info("already at step %lld, nothing to train: %s is %lld", (long long)trainer->step,
                  options->stop_at ? "--stop-at" : "train.steps", (long long)last);
     while (trainer->step < last && !status) {
         fault_set_step(trainer->step);
-        StepReport report = {0};
+        StepReport report = {.checkpoint = saving};
         status = trainer_step(trainer, &report);
-        if (!status) status = finish_step(trainer, options, metrics, &report);
+        if (!status) status = finish_step(trainer, metrics, &report);
+        if (!status && trainer->grid->world_rank == 0) metrics_progress(metrics, &report);
+        if (!status) status = save_step(trainer, options, &saving);
     }
     return status;
 }

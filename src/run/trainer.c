@@ -7,6 +7,7 @@
 #include "run/setup.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,6 +170,18 @@ static void report_samples(Trainer *trainer, StepReport *report) {
     report->samples = hash_bytes(trainer->samples, (size_t)count * sizeof *trainer->samples);
 }
 
+/* All ranks hold the same two numbers, so all stop here, with the parameters of the step before. */
+static int check_finite(const Trainer *trainer, const StepReport *report) {
+    if (isfinite(report->loss) && isfinite(report->norm)) return 0;
+    error_set(WEFT_RUNTIME,
+              "step %lld: loss %g, gradient norm %g: the run has diverged and stops before the "
+              "update; go on from a checkpoint with a lower optim.lr, a longer optim.warmup or "
+              "optim.clip",
+              (long long)trainer->step + 1, report->loss, report->norm);
+    error_set_agreed(true);
+    return WEFT_RUNTIME;
+}
+
 int trainer_step(Trainer *trainer, StepReport *report) {
     double start = clock_seconds(), communication = trainer->grid->counters.seconds;
     report_samples(trainer, report);
@@ -177,6 +190,8 @@ int trainer_step(Trainer *trainer, StepReport *report) {
     double before = clock_seconds();
     report->norm =
         gradient_norm(&trainer->norm, &trainer->model.set, trainer->grid, trainer->threads);
+    status = check_finite(trainer, report);
+    if (status) return status;
     report->rate = schedule_rate(&trainer->schedule, trainer->step);
     status = fault_point(PHASE_OPTIMIZER);
     if (status) return status;

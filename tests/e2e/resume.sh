@@ -155,6 +155,25 @@ skipped "a garbage manifest" manifest.json eval 'head -c 5000 /dev/urandom >mani
 skipped "a missing manifest" manifest.json rm manifest.json
 skipped "an empty directory" manifest.json eval 'rm *'
 
+copy early renamed
+cp -r "$t/renamed/step-00000002" "$t/renamed/step-00000009"
+train renamed 2 --resume auto --stop-at 6
+passes "a step under another's name" ended 0 "step-00000009: skipped: manifest.json: is of step 2" \
+    "step-00000004 at step 4"
+
+# ---- another text under the same name
+cp tests/data/tiny.txt "$t/mine.txt"
+train text2 one --stop-at 2 --set data.train="$t/mine.txt"
+tr e f <tests/data/tiny.txt >"$t/mine.txt"
+train text2 2 --resume auto --stop-at 4 --set data.train="$t/mine.txt"
+passes "another text is told" ended 0 "mine.txt isn't the text that the checkpoint was trained on"
+
+# ---- a run that diverges
+train diverged 2 --tp 2 --dp 1 --set optim.lr=1000 --set init.std=10 --set optim.warmup=0 \
+    --set optim.clip=0 --set checkpoint.every=1 --set checkpoint.keep=2
+passes "a run that diverges stops before the update" ended 4 "the run has diverged and stops before the update"
+passes "its last checkpoint is good" "$weft" verify "$t/diverged"
+
 copy early bad
 rm "$t"/bad/step-*/shard-t001-d001.h5
 train bad one --resume auto

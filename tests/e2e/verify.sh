@@ -68,6 +68,12 @@ damaged "the manifest has another fingerprint" manifest.json: \
     sed -i 's/^ "fingerprint": "./ "fingerprint": "0/; s/"fingerprint": "00/"fingerprint": "01/' \
     manifest.json
 
+# a pipe would never end: the time limit of this script is the judge
+damaged "a pipe for a manifest" "manifest.json: is no regular file" \
+    eval 'rm manifest.json && mkfifo manifest.json'
+damaged "a pipe for a shard" "shard-t001-d001.h5: is no regular file" \
+    eval 'rm shard-t001-d001.h5 && mkfifo shard-t001-d001.h5'
+
 train other one --stop-at 2 --set run.seed=2
 damaged "a shard of another run" shard-t000-d000.h5: \
     cp "$t/other/step-00000002/shard-t000-d000.h5" .

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Run directories on small file systems: a save that finds no room ends the run with its message and
+# exit code, leaves no debris, and the checkpoints before it are good. The small file system is
+# mounted in a mount namespace of this script; where nobody lets us have one, that is said.
+if [ "${1:-}" != inside ]; then
+    for flags in -m -rm; do
+        unshare $flags sh -c 'mount -t tmpfs -o size=1m tmpfs /mnt' 2>/dev/null || continue
+        exec unshare $flags "$0" inside
+    done
+    echo "skipped: neither unshare -m nor unshare -rm may mount a small file system here"
+    echo "1 passed, 0 failed"
+    exit
+fi
+. "$(dirname "$0")/common.bash"
+export TMPDIR=$t
+
+train whole one --set checkpoint.every=2 --set checkpoint.keep=0 --stop-at 6
+one=$(du -sk "$t/whole/step-00000002" | cut -f 1)
+
+# Room for one checkpoint and different parts of the next.
+for part in 2 5 9 14 19; do
+    mkdir "$t/full"
+    mount -t tmpfs -o size=$((one + one * part / 20 + 40))k tmpfs "$t/full"
+    train full/run 2 --set checkpoint.every=2 --set checkpoint.keep=0
+    passes "$part/20 of a checkpoint: the message" ended 4 "No space left on device"
+    passes "$part/20: no debris" test -z "$(find "$t/full/run" -name '.tmp*')"
+    passes "$part/20: the one before is good" "$weft" verify "$t/full/run"
+    umount "$t/full"
+    rmdir "$t/full"
+done
+finish
