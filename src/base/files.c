@@ -123,7 +123,9 @@ int files_write(const char *path, const void *bytes, size_t size) {
 int files_read(const char *path, size_t limit, char **bytes, size_t *size) {
     *bytes = NULL;
     if (files_exists(path) && !files_is_regular(path)) /* a pipe would never end */
-        return error_set(WEFT_INPUT, "%s: is no regular file", path);
+        return error_set(WEFT_INPUT, "%s: is %s", path,
+                         files_is_directory(path) ? "a directory, a file is needed"
+                                                  : "no regular file");
     FILE *file = fopen(path, "rb");
     if (!file) return error_set(WEFT_INPUT, "%s: can't read: %s", path, strerror(errno));
     int status = 0;

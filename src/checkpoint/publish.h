@@ -3,8 +3,8 @@
  *     publish_aside(run_dir, step, aside);          // `.tmp-step-XXXXXXXX`
  *     publish_begin(run_dir, step, aside);          // makes it, empty
  *     ... files are written into it and synced, ranks agree ...
- *     publish_finish(run_dir, step, aside);         // fsync, rename to `step-XXXXXXXX`, fsync of
- * the parent publish_prune(run_dir, step, keep);
+ *     publish_finish(run_dir, step, aside);         // fsync, rename to `step-...`, fsync above
+ *     publish_prune(run_dir, step, keep);
  *
  * What is killed in between leaves a `.tmp-...` that nobody reads and the next save removes. */
 #ifndef WEFT_CHECKPOINT_PUBLISH_H

@@ -1,11 +1,10 @@
 /* The staged copy of what one rank writes: taken while the state stands still, written from then on
  * without the parameters and without other ranks.
  *
- *     stage_open(&stage, set, state, grid);                 // catalog and one block of memory
- *     comm_move(grid, GROUP_TENSOR, stage.move, stage.moves); // the copy: pieces may belong to
- * other ranks than their files stage_write(&stage, directory);                       // digests and
- * fingerprint from memory, then the files stage_close(&stage);
- */
+ *     stage_open(&stage, set, state, grid);       // catalog and one block of memory
+ *     comm_move(grid, GROUP_TENSOR, stage.move, stage.moves); // the copy, from the owners
+ *     stage_write(&stage, directory);             // digests from memory, then the files
+ *     stage_close(&stage); */
 #ifndef WEFT_CHECKPOINT_STAGE_H
 #define WEFT_CHECKPOINT_STAGE_H
 

@@ -24,6 +24,7 @@ limit=60
 passed=0 failed=0 code=0
 
 t=$(mktemp -d)
+export TMPDIR=$t # of mpirun too: Open MPI 5 trips over what a killed one left in a common place
 out=$t/nothing.out
 : >"$out"
 trap 'rm -rf "$t"' EXIT

@@ -12,7 +12,6 @@ if [ "${1:-}" != inside ]; then
     exit
 fi
 . "$(dirname "$0")/common.bash"
-export TMPDIR=$t
 
 train whole one --set checkpoint.every=2 --set checkpoint.keep=0 --stop-at 6
 one=$(du -sk "$t/whole/step-00000002" | cut -f 1)

@@ -15,7 +15,6 @@ if [ "${1:-}" != inside ]; then
 fi
 mount -t tmpfs -o size=16m tmpfs /dev/shm || exit 1
 . "$(dirname "$0")/common.bash"
-export TMPDIR=$t # mpirun's session folder is named after the user: not root, in a user namespace
 
 train one one
 train small 2 --tp 2 --dp 1

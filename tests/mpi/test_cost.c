@@ -1,4 +1,4 @@
-/* What a step may cost beside its arithmetic: one exchange per region, and no memory taken. On 2
+/* What a step may cost beside its arithmetic: one exchange per region, and no memory. On 2
  * ranks. */
 #include "base/error.h"
 #include "run/plan.h"
@@ -57,7 +57,9 @@ START_TEST(one_exchange_per_region) {
 }
 END_TEST
 
-START_TEST(steps_take_no_memory) {
+/* BLAS may take memory for a small product, and gives it back: what counts is what stays. */
+START_TEST(steps_keep_no_memory) {
+    enum { NOTICED = 1 << 16 }; /* more than the C library sets aside for the next request */
     Config config = small_config("none");
     Grid grid;
     Trainer trainer;
@@ -67,8 +69,8 @@ START_TEST(steps_take_no_memory) {
     size_t before = mallinfo2().uordblks;
     for (int i = 0; i < 3; i++) step(&trainer);
     ck_assert_uint_eq(mallinfo2().uordblks, before);
-    char *control = memory_allocate(100, "control");
-    ck_assert_uint_ne(mallinfo2().uordblks, before);
+    char *control = memory_allocate(NOTICED, "control");
+    ck_assert_uint_ge(mallinfo2().uordblks, before + NOTICED);
     free(control);
     trainer_close(&trainer);
 }
@@ -106,5 +108,5 @@ END_TEST
 int main(int argc, char **argv) {
     return run_mpi_suite(
         &argc, &argv, "cost of a step",
-        TESTS(one_exchange_per_region, steps_take_no_memory, the_plan_is_what_the_arenas_hold));
+        TESTS(one_exchange_per_region, steps_keep_no_memory, the_plan_is_what_the_arenas_hold));
 }

@@ -193,7 +193,7 @@ START_TEST(verify_compares_manifest_and_data) {
         {"shards/0/digest", "\"00000000000000000000000000000000\"", "shard-t000-d000.h5: dataset "},
         {"fingerprint", "\"00000000000000000000000000000000\"", "fingerprint is 0000"},
         {"function/kind", "\"mlp\"", "fingerprint is"},
-        {"step", "13", "fingerprint is"},
+        {"step", "13", "is of step 13"},
         {"tokens", "13", "fingerprint is"},
         {"tensors/3/axis", "1", "attribute axis"},
     };
