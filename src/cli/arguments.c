@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "checkpoint/checkpoint.h"
@@ -6,8 +7,10 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     KEY_SET = 's',
@@ -96,7 +99,6 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     }
 }
 
-/* All ranks find the same mistake: one says it and ends, and the launcher ends the others. */
 static bool first_rank(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -104,6 +106,33 @@ static bool first_rank(void) {
         if (rank) return !strcmp(rank, "0");
     }
     return true;
+}
+
+/* While argp may end the program on a rank that keeps silent. The launcher ends the others as soon
+ * as one has ended, so it waits for the first rank's words. */
+static bool silent_parse;
+
+static void let_the_first_speak(void) {
+    if (silent_parse) clock_sleep(0.5);
+}
+
+/* All ranks find the same mistake, or print the same help: the first one is enough. */
+static void parse_once(const struct argp *argp, int argc, char **argv, Arguments *arguments) {
+    int null = first_rank() ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int out = dup(1), err = dup(2);
+    silent_parse = null >= 0;
+    if (silent_parse) {
+        atexit(let_the_first_speak);
+        dup2(null, 1);
+        dup2(null, 2);
+        close(null);
+    }
+    argp_parse(argp, argc, argv, 0, NULL, arguments);
+    silent_parse = false;
+    dup2(out, 1);
+    dup2(err, 2);
+    close(out);
+    close(err);
 }
 
 void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
@@ -127,7 +156,7 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
     char *command = argv[1];
     argv[1] = name; /* what argp's messages begin with */
     argp_err_exit_status = 2;
-    argp_parse(&argp, argc - 1, argv + 1, first_rank() ? 0 : ARGP_SILENT, NULL, arguments);
+    parse_once(&argp, argc - 1, argv + 1, arguments);
     argv[1] = command;
 }
 

@@ -165,6 +165,8 @@ static void tell_changes(const Trainer *trainer, const json_t *manifest, const c
         char *changes = config_changes(&trainer->config, &before);
         if (changes) log_info("changed since the checkpoint:\n%s", changes);
         free(changes);
+    } else {
+        log_warn("what has changed since the checkpoint can't be told: %s", error_message());
     }
     error_clear();
     char digest[HASH_TEXT];
