@@ -7,6 +7,7 @@
 #ifndef WEFT_CHECKPOINT_CATALOG_H
 #define WEFT_CHECKPOINT_CATALOG_H
 
+#include "base/hash.h"
 #include "param/param.h"
 
 #define CATALOG_FILE    40                /* "shard-t000-d000.h5" */

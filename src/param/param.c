@@ -61,7 +61,6 @@ int params_declare(ParamSet *set, const ParamSpec *spec, int *index) {
                      .layer = spec->layer,
                      .decay = spec->decay};
     memcpy(param->name, spec->name, strlen(spec->name) + 1);
-    param->name_hash = hash_text(spec->name);
     place(set, param, spec);
     *index = set->count++;
     return 0;

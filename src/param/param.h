@@ -12,7 +12,6 @@
 #ifndef WEFT_PARAM_PARAM_H
 #define WEFT_PARAM_PARAM_H
 
-#include "base/hash.h"
 #include "base/memory.h"
 #include "tensor/philox.h"
 #include "tensor/shard.h"
@@ -41,7 +40,6 @@ typedef struct {
 
 typedef struct {
     char name[PARAM_NAME];
-    Hash128 name_hash; /* for the fingerprint */
     int rank;
     int64_t rows, cols;
     Split split;

@@ -1,15 +1,8 @@
 #include "run/setup.h"
 
 #include <math.h>
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
-
-int setup_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set)) return setup_node_cores();
-    return CPU_COUNT(&set);
-}
 
 int setup_node_cores(void) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);

@@ -17,8 +17,6 @@ Schedule setup_schedule(const Config *config);
 /* Threads of a rank: run.threads, or node cores / ranks on the node, at least 1. */
 int setup_threads(const Config *config, int node_ranks);
 
-/* Cores this process may use (its affinity mask), and cores of the machine. */
-int setup_cores(void);
-int setup_node_cores(void);
+int setup_node_cores(void); /* of the machine */
 
 #endif

@@ -62,7 +62,7 @@ Hash128 whole_hash(Grid *grid, const ParamSet *set, ParamRole role) {
         const Param *param = &set->param[p];
         double *whole = whole_gather(grid, set, param, role);
         Hash128 hash = hash_bytes(whole, (size_t)(param->rows * param->cols) * sizeof *whole);
-        sum = hash_bytes((Hash128[]){sum, param->name_hash, hash}, 3 * sizeof hash);
+        sum = hash_bytes((Hash128[]){sum, hash_text(param->name), hash}, 3 * sizeof hash);
         free(whole);
     }
     return sum;
