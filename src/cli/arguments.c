@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
+#include "comm/launcher.h"
 #include "run/state.h"
 
 #include <argp.h>
@@ -99,15 +100,6 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     }
 }
 
-static bool first_rank(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *rank = getenv(names[i]);
-        if (rank) return !strcmp(rank, "0");
-    }
-    return true;
-}
-
 /* While argp may end the program on a rank that keeps silent. The launcher ends the others as soon
  * as one has ended, so it waits for the first rank's words. */
 static bool silent_parse;
@@ -118,7 +110,7 @@ static void let_the_first_speak(void) {
 
 /* All ranks find the same mistake, or print the same help: the first one is enough. */
 static void parse_once(const struct argp *argp, int argc, char **argv, Arguments *arguments) {
-    int null = first_rank() ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int null = launcher_rank() == 0 ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
     int out = dup(1), err = dup(2);
     silent_parse = null >= 0;
     if (silent_parse) {

@@ -2,25 +2,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/launcher.h"
 #include "run/setup.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Ranks of this job on this node, as the launcher says it; 1 when it says nothing. */
-static int local_ranks(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_LOCAL_SIZE",
-                                        "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *text = getenv(names[i]);
-        long count = text ? strtol(text, NULL, 10) : 0;
-        if (count > 0) return (int)count;
-    }
-    return 1;
-}
-
 void command_settle_waiting(const Config *config, char **argv) {
-    int ranks = local_ranks();
+    int ranks = launcher_local_ranks();
     if (getenv("OMP_WAIT_POLICY") || setup_threads(config, ranks) * ranks <= setup_node_cores())
         return;
     setenv("OMP_WAIT_POLICY", "passive", 1);

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/launcher.h"
 #include "comm/mpi_grid.h"
 #include "tensor/shard.h"
 
@@ -26,18 +27,8 @@ static void end_job(MPI_Comm *comm, int *code, ...) {
 /* mpirun tells Open MPI to yield while it waits only when it knows that ranks outnumber cores,
  * which `--host localhost:8` hides from it. */
 static void yield_when_crowded(void) {
-    const char *local_ranks = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (local_ranks && strtol(local_ranks, NULL, 10) > sysconf(_SC_NPROCESSORS_ONLN))
+    if (launcher_local_ranks() > sysconf(_SC_NPROCESSORS_ONLN))
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-}
-
-/* What the launchers of Open MPI (mpirun, srun by PMIx or PMI, flux) tell their processes. */
-static bool launched(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMIX_RANK",
-                                        "PMI_RANK", "PMI_FD"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (getenv(names[i])) return true;
-    return false;
 }
 
 static int start_mpi(bool *started) {
@@ -59,7 +50,7 @@ int comm_start(Grid *grid) {
     grid_serial(grid);
     int running;
     MPI_Initialized(&running);
-    if (!running && !launched()) return 0;
+    if (!running && !launcher_present()) return 0;
     bool started;
     int status = start_mpi(&started);
     if (status) return status;

@@ -32,7 +32,10 @@ static int keep_until(const char *path, int64_t step) {
     if (status) return status;
     for (char *line = text; line < text + size;) {
         char *newline = memchr(line, '\n', size - (size_t)(line - text));
-        if (!newline) break;
+        if (!newline) { /* cut short */
+            unreadable++;
+            break;
+        }
         size_t length = (size_t)(newline - line) + 1;
         int64_t about = line_step(line, length);
         unreadable += about < 0;

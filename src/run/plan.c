@@ -58,8 +58,7 @@ static void print_small_k(const char *what, const AxisLayout *axis, int64_t unit
             smallest = range_size(axis_units(axis, s)) * unit;
     if (smallest < LEAST_K)
         log_print("note: a shard of %s has %lld columns; products with fewer than %d run slower: a "
-                  "smaller "
-                  "grid.tensor helps\n",
+                  "smaller grid.tensor helps\n",
                   what, (long long)smallest, LEAST_K);
 }
 

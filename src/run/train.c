@@ -83,12 +83,17 @@ static int finish_step(Trainer *trainer, Metrics *metrics, StepReport *report) {
     return comm_agree(trainer->grid, GROUP_GRID, status);
 }
 
+/* The step that this start ends with. */
+static int64_t last_step(const Trainer *trainer, const TrainOptions *options) {
+    return options->stop_at ? options->stop_at : trainer->config.train.steps;
+}
+
 /* After its line is in the metrics, so that a checkpoint never lacks one. */
 static int save_step(Trainer *trainer, const TrainOptions *options, double *seconds) {
-    const Config *config = &trainer->config;
-    int64_t last = options->stop_at ? options->stop_at : config->train.steps;
     *seconds = 0;
-    if (!due(config->checkpoint.every, trainer->step) && trainer->step != last) return 0;
+    if (!due(trainer->config.checkpoint.every, trainer->step) &&
+        trainer->step != last_step(trainer, options))
+        return 0;
     double start = clock_seconds();
     int status = state_save(trainer);
     *seconds = clock_seconds() - start;
@@ -96,7 +101,7 @@ static int save_step(Trainer *trainer, const TrainOptions *options, double *seco
 }
 
 static int loop(Trainer *trainer, const TrainOptions *options, Metrics *metrics) {
-    int64_t last = options->stop_at ? options->stop_at : trainer->config.train.steps;
+    int64_t last = last_step(trainer, options);
     double saving = 0;
     int status = 0;
     if (trainer->step >= last)
