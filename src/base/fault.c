@@ -3,34 +3,64 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *const phase_names[PHASE_COUNT] = {"startup",   "data", "forward", "backward",
-                                              "optimizer", "save", "load"};
+                                              "optimizer", "save", "load",    "evaluate"};
 
 #ifdef WEFT_FAULTS
 
-static const char *const kinds[] = {"fail",         "delay",        "rank-mask", "nudge",
-                                    "blas-threads", "lose-moments", NULL};
-
-enum { FAULTS_MAX = 8 };
-static const double DELAY = 0.25; /* seconds: far longer than ranks spin before they yield */
+/* How long those sleep that sleep. */
+static const struct {
+    const char *name;
+    double seconds;
+} kinds[] = {
+    {"fail", 0},      {"delay", 0.25}, /* far longer than ranks spin before they yield */
+    {"kill", 0},      {"hang", 1e9},    {"nan", 0},   {"bitflip", 0},      {"enospc", 0},
+    {"slow-disk", 2}, {"rank-mask", 0}, {"nudge", 0}, {"blas-threads", 0}, {"lose-moments", 0},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, FAULTS_MAX = 8 };
 
 static struct {
-    char kind[32];
+    int kind;
     int rank, phase; /* -1: any */
     int64_t step;
-    bool done; /* a delay has happened */
+    int times; /* 0: always */
+    double seconds;
+    atomic_int taken;
 } fault[FAULTS_MAX];
 static int faults, own_rank;
 static int64_t present_step = -1;
 
+/* "a, b, c" of a table of names. */
+static void list_names(const char *(*name)(int), int count, char *text, size_t capacity) {
+    size_t used = 0;
+    for (int i = 0; i < count && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? ", " : "", name(i));
+}
+
+static const char *kind_name(int i) { return kinds[i].name; }
+static const char *phase_name(int i) { return phase_names[i]; }
+
+static int find_kind(const char *name) {
+    for (int k = 0; k < KINDS; k++)
+        if (!strcmp(name, kinds[k].name)) return k;
+    char allowed[256];
+    list_names(kind_name, KINDS, allowed, sizeof allowed);
+    error_set(WEFT_USAGE, "--inject: kind \"%s\": one of %s expected", name, allowed);
+    return -1;
+}
+
 static int parse_part(const char *part) {
-    char phase[32] = "";
-    if (sscanf(part, "rank=%d", &fault[faults].rank) == 1) return 0;
+    char phase[32] = "", allowed[256];
     long long step;
+    if (sscanf(part, "rank=%d", &fault[faults].rank) == 1) return 0;
+    if (sscanf(part, "times=%d", &fault[faults].times) == 1) return 0;
+    if (sscanf(part, "seconds=%lf", &fault[faults].seconds) == 1) return 0;
     if (sscanf(part, "step=%lld", &step) == 1) {
         fault[faults].step = step;
         return 0;
@@ -41,10 +71,11 @@ static int parse_part(const char *part) {
                 fault[faults].phase = p;
                 return 0;
             }
+    list_names(phase_name, PHASE_COUNT, allowed, sizeof allowed);
     return error_set(WEFT_USAGE,
-                     "--inject: \"%s\": rank=R, step=N or phase=startup|data|forward|"
-                     "backward|optimizer|save|load expected",
-                     part);
+                     "--inject: \"%s\": rank=R, step=N, times=N, seconds=X or phase=P expected; P "
+                     "is one of %s",
+                     part, allowed);
 }
 
 int fault_parse(const char *text) {
@@ -55,16 +86,13 @@ int fault_parse(const char *text) {
     memcpy(copy, text, strlen(text) + 1);
     char *rest = strchr(copy, '@');
     if (rest) *rest++ = '\0';
-    int known = 0;
-    for (int k = 0; kinds[k]; k++) known |= !strcmp(copy, kinds[k]);
-    if (!known)
-        return error_set(WEFT_USAGE,
-                         "--inject: kind \"%s\": one of fail, delay, rank-mask, nudge, "
-                         "blas-threads, lose-moments expected",
-                         copy);
-    snprintf(fault[faults].kind, sizeof fault[faults].kind, "%s", copy);
+    int kind = find_kind(copy);
+    if (kind < 0) return WEFT_USAGE;
+    fault[faults].kind = kind;
     fault[faults].rank = fault[faults].phase = -1;
     fault[faults].step = -1;
+    fault[faults].times = 1;
+    fault[faults].seconds = kinds[kind].seconds;
     for (char *part = rest; part && *part;) {
         char *next = strchr(part, ',');
         if (next) *next++ = '\0';
@@ -79,25 +107,45 @@ void fault_set_rank(int rank) { own_rank = rank; }
 
 void fault_set_step(int64_t step) { present_step = step; }
 
-static bool applies(int i, const char *kind) {
-    return !strcmp(fault[i].kind, kind) && (fault[i].rank < 0 || fault[i].rank == own_rank) &&
-           (fault[i].step < 0 || fault[i].step == present_step);
+static bool applies(int i, const char *kind, int64_t step) {
+    return !strcmp(kinds[fault[i].kind].name, kind) &&
+           (fault[i].rank < 0 || fault[i].rank == own_rank) &&
+           (fault[i].step < 0 || fault[i].step == step);
+}
+
+static bool strikes(int i, const char *kind, Phase phase, int64_t step) {
+    return applies(i, kind, step) && (fault[i].phase < 0 || fault[i].phase == (int)phase) &&
+           (atomic_fetch_add(&fault[i].taken, 1) < fault[i].times || fault[i].times == 0);
 }
 
 bool fault_on(const char *kind) {
     for (int i = 0; i < faults; i++)
-        if (applies(i, kind)) return true;
+        if (applies(i, kind, present_step)) return true;
     return false;
+}
+
+bool fault_take_of(const char *kind, Phase phase, int64_t step) {
+    for (int i = 0; i < faults; i++)
+        if (strikes(i, kind, phase, step)) return true;
+    return false;
+}
+
+bool fault_take(const char *kind, Phase phase) { return fault_take_of(kind, phase, present_step); }
+
+void fault_sleep(const char *kind) {
+    for (int i = 0; i < faults; i++)
+        if (!strcmp(kinds[fault[i].kind].name, kind)) {
+            clock_sleep(fault[i].seconds);
+            return;
+        }
 }
 
 int fault_point(Phase phase) {
     for (int i = 0; i < faults; i++) {
-        if (fault[i].phase >= 0 && fault[i].phase != (int)phase) continue;
-        if (applies(i, "delay") && !fault[i].done) {
-            fault[i].done = true;
-            clock_sleep(DELAY);
-        }
-        if (applies(i, "fail"))
+        if (strikes(i, "delay", phase, present_step) || strikes(i, "hang", phase, present_step))
+            clock_sleep(fault[i].seconds);
+        if (strikes(i, "kill", phase, present_step)) raise(SIGKILL);
+        if (strikes(i, "fail", phase, present_step))
             return error_set(WEFT_RUNTIME, "injected failure in phase %s, step %lld",
                              phase_names[phase], (long long)present_step);
     }

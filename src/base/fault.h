@@ -1,6 +1,21 @@
 /* Faults for tests: compiled in by -DWEFT_FAULTS alone, chosen at run time by --inject
- * kind@rank=R,step=N,phase=P (each part after the kind is optional: any rank, any step, any phase).
- * Without WEFT_FAULTS nothing of this costs or does anything. */
+ * kind@rank=R,step=N,phase=P,times=N,seconds=X (each part after the kind is optional: any rank, any
+ * step, any phase, once). A step is the number of steps done before. Without WEFT_FAULTS nothing of
+ * this costs or does anything.
+ *
+ *   at each fault_point of the phase
+ *     fail          an error
+ *     delay         sleeps (0.25 s)
+ *     kill          SIGKILL to the own process
+ *     hang          sleeps for ever
+ *   where fault_take asks for it
+ *     nan           a NaN in the output of a layer (phase forward) or its gradient (backward)
+ *     bitflip       one bit of a parameter (phase optimizer), or of a copy between digest and disk
+ *                   (phase save)
+ *     enospc        a shard file that finds no space
+ *     slow-disk     sleeps (2 s) before the copy is written
+ *   switches, for as long as rank and step fit
+ *     rank-mask, nudge, blas-threads, lose-moments */
 #ifndef WEFT_BASE_FAULT_H
 #define WEFT_BASE_FAULT_H
 
@@ -16,6 +31,7 @@ typedef enum {
     PHASE_OPTIMIZER,
     PHASE_SAVE,
     PHASE_LOAD,
+    PHASE_EVALUATE,
     PHASE_COUNT
 } Phase;
 
@@ -28,9 +44,16 @@ int fault_parse(const char *text);
 void fault_set_rank(int rank);
 void fault_set_step(int64_t step);
 
-/* Kinds "fail" (returns an error) and "delay" (sleeps a quarter of a second, once) at this phase of
- * the present step. */
+/* The kinds that strike at a phase of the present step. 0 or WEFT_RUNTIME. */
 int fault_point(Phase phase);
+
+/* Whether a fault of this kind strikes now; each strikes `times` times (0: always), for the first
+ * rank and step that fit. The second form is for a thread that works on an earlier step's state. */
+bool fault_take(const char *kind, Phase phase);
+bool fault_take_of(const char *kind, Phase phase, int64_t step);
+
+/* Sleeps as long as the first fault of this kind says. */
+void fault_sleep(const char *kind);
 
 /* Whether a fault of this kind is switched on for this rank and the present step, e.g. "rank-mask".
  */
@@ -44,6 +67,15 @@ static inline int fault_point(Phase phase) {
     (void)phase;
     return 0;
 }
+static inline bool fault_take(const char *kind, Phase phase) {
+    (void)kind, (void)phase;
+    return false;
+}
+static inline bool fault_take_of(const char *kind, Phase phase, int64_t step) {
+    (void)kind, (void)phase, (void)step;
+    return false;
+}
+static inline void fault_sleep(const char *kind) { (void)kind; }
 static inline bool fault_on(const char *kind) {
     (void)kind;
     return false;

@@ -12,6 +12,26 @@ Hash128 hash_bytes(const void *bytes, size_t size) {
     return (Hash128){hash.high64, hash.low64};
 }
 
+HashStream *hash_stream_begin(void) {
+    XXH3_state_t *state = XXH3_createState();
+    if (state)
+        XXH3_128bits_reset(state);
+    else
+        error_set(WEFT_RUNTIME, "out of memory: digest");
+    return (HashStream *)state;
+}
+
+void hash_stream_add(HashStream *stream, const void *bytes, size_t size) {
+    XXH3_128bits_update((XXH3_state_t *)stream, bytes, size);
+}
+
+Hash128 hash_stream_end(HashStream *stream) {
+    if (!stream) return (Hash128){0, 0};
+    XXH128_hash_t hash = XXH3_128bits_digest((XXH3_state_t *)stream);
+    XXH3_freeState((XXH3_state_t *)stream);
+    return (Hash128){hash.high64, hash.low64};
+}
+
 Hash128 hash_text(const char *text) { return hash_bytes(text, strlen(text)); }
 
 Hash128 hash_add(Hash128 a, Hash128 b) {

@@ -15,7 +15,13 @@ typedef struct {
 
 Hash128 hash_bytes(const void *bytes, size_t size); /* XXH3-128 */
 Hash128 hash_text(const char *text);
-Hash128 hash_add(Hash128 a, Hash128 b); /* modulo 2^128 */
+
+/* hash_bytes of what comes in pieces: begin, add ..., end. */
+typedef struct HashStream HashStream;
+HashStream *hash_stream_begin(void); /* NULL with the error set when memory is short */
+void hash_stream_add(HashStream *stream, const void *bytes, size_t size);
+Hash128 hash_stream_end(HashStream *stream); /* frees it; NULL gives zero */
+Hash128 hash_add(Hash128 a, Hash128 b);      /* modulo 2^128 */
 int hash_equal(Hash128 a, Hash128 b);
 void hash_format(Hash128 hash, char text[HASH_TEXT]);
 int hash_parse(const char *text, Hash128 *hash); /* exactly 32 hex digits; 0 or WEFT_INPUT */

@@ -52,8 +52,10 @@ typedef struct {
     } grid;
     struct {
         int64_t steps, global_batch, micro_batch;
-        char recompute[CONFIG_CHOICE]; /* none | act | block */
-        int64_t drift_every;           /* compare replicas every n steps; 0: never */
+        char recompute[CONFIG_CHOICE];    /* none | act | block */
+        int64_t drift_every;              /* compare replicas every n steps; 0: never */
+        char on_nonfinite[CONFIG_CHOICE]; /* stop | skip */
+        double max_minutes, hang_timeout; /* minutes, seconds; 0: no limit */
     } train;
     struct {
         double lr, min_lr, beta1, beta2, eps, weight_decay, clip; /* clip 0: no clipping */
@@ -65,6 +67,11 @@ typedef struct {
     } eval;
     struct {
         int64_t every, keep; /* every 0: at the end only; keep 0: all */
+        int64_t keep_every;  /* 0: none beside the newest */
+        bool keep_best, async;
+        double minutes;               /* 0: never by the clock */
+        char on_error[CONFIG_CHOICE]; /* stop | warn */
+        int64_t proof_steps;          /* 0: no proofs */
     } checkpoint;
     struct {
         char kind[CONFIG_CHOICE]; /* text | tokens */

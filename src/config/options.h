@@ -37,7 +37,7 @@ typedef struct {
     const char *help;
 } Option;
 
-enum { OPTION_COUNT = 49 };
+enum { OPTION_COUNT = 58 };
 extern const Option options[OPTION_COUNT];
 
 #define OPTION_NAME 128 /* holds "section.key" of any row */
