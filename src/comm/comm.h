@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/real.h"
+#include "base/watch.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,6 +26,7 @@ typedef struct Grid {
     int tensor_rank, data_rank; /* -1 on surplus ranks */
     bool surplus;
     struct GridMpi *mpi; /* communicators, owned by comm */
+    Watch *watch;        /* told of every collective; NULL: none. The caller's. */
     struct {             /* since the last comm_counters_reset, in groups of two ranks and more */
         int64_t collectives;
         int64_t bytes; /* that this rank received, or read from others' windows */

@@ -15,6 +15,8 @@ typedef struct {
     double loss;           /* nats per token */
     double rate, norm;     /* learning rate; gradient norm before clipping */
     Hash128 samples;       /* of the step's sample ids in order */
+    bool repeated;         /* its gradient was computed twice: the first wasn't finite */
+    bool skipped;          /* neither was the second: no update was made */
     bool evaluated;
     double held_out;     /* nats per token */
     int64_t held_tokens; /* that it is the mean of */
