@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const phase_names[PHASE_COUNT] = {"startup",   "data", "forward", "backward",
-                                              "optimizer", "save", "load",    "evaluate"};
+const char *const phase_names[PHASE_COUNT] = {"startup",   "data",   "forward", "backward",
+                                              "optimizer", "save",   "load",    "evaluate",
+                                              "write",     "publish"};
 
 #ifdef WEFT_FAULTS
 
@@ -140,16 +141,18 @@ void fault_sleep(const char *kind) {
         }
 }
 
-int fault_point(Phase phase) {
+int fault_point_of(Phase phase, int64_t step) {
     for (int i = 0; i < faults; i++) {
-        if (strikes(i, "delay", phase, present_step) || strikes(i, "hang", phase, present_step))
+        if (strikes(i, "delay", phase, step) || strikes(i, "hang", phase, step))
             clock_sleep(fault[i].seconds);
-        if (strikes(i, "kill", phase, present_step)) raise(SIGKILL);
-        if (strikes(i, "fail", phase, present_step))
+        if (strikes(i, "kill", phase, step)) raise(SIGKILL);
+        if (strikes(i, "fail", phase, step))
             return error_set(WEFT_RUNTIME, "injected failure in phase %s, step %lld",
-                             phase_names[phase], (long long)present_step);
+                             phase_names[phase], (long long)step);
     }
     return 0;
 }
+
+int fault_point(Phase phase) { return fault_point_of(phase, present_step); }
 
 #endif

@@ -32,6 +32,8 @@ typedef enum {
     PHASE_SAVE,
     PHASE_LOAD,
     PHASE_EVALUATE,
+    PHASE_WRITE,   /* a rank's shard files, in the thread that writes */
+    PHASE_PUBLISH, /* view, manifest and rename, on the first rank */
     PHASE_COUNT
 } Phase;
 
@@ -44,11 +46,13 @@ int fault_parse(const char *text);
 void fault_set_rank(int rank);
 void fault_set_step(int64_t step);
 
-/* The kinds that strike at a phase of the present step. 0 or WEFT_RUNTIME. */
+/* The kinds that strike at a phase of the present step. 0 or WEFT_RUNTIME. The second form is for a
+ * thread that works on the state of a step that may be over. */
 int fault_point(Phase phase);
+int fault_point_of(Phase phase, int64_t step);
 
-/* Whether a fault of this kind strikes now; each strikes `times` times (0: always), for the first
- * rank and step that fit. The second form is for a thread that works on an earlier step's state. */
+/* Whether a fault of this kind strikes now; each strikes `times` times (0: always), counted by the
+ * process. */
 bool fault_take(const char *kind, Phase phase);
 bool fault_take_of(const char *kind, Phase phase, int64_t step);
 
@@ -65,6 +69,10 @@ static inline void fault_set_rank(int rank) { (void)rank; }
 static inline void fault_set_step(int64_t step) { (void)step; }
 static inline int fault_point(Phase phase) {
     (void)phase;
+    return 0;
+}
+static inline int fault_point_of(Phase phase, int64_t step) {
+    (void)phase, (void)step;
     return 0;
 }
 static inline bool fault_take(const char *kind, Phase phase) {

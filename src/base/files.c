@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 int files_join(char *path, size_t capacity, const char *a, const char *b) {
@@ -38,6 +39,12 @@ bool files_is_regular(const char *path) {
 int64_t files_size(const char *path) {
     struct stat status;
     return stat(path, &status) == 0 ? (int64_t)status.st_size : -1;
+}
+
+int64_t files_free_space(const char *path) {
+    struct statvfs status;
+    if (statvfs(path, &status)) return -1;
+    return (int64_t)status.f_bavail * (int64_t)status.f_frsize;
 }
 
 int files_make_directories(const char *path) {

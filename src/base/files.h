@@ -16,6 +16,8 @@ bool files_is_directory(const char *path);
 bool files_is_regular(const char *path); /* or a link to a regular file */
 int64_t files_size(const char *path);    /* -1 when it can't be told */
 
+int64_t files_free_space(const char *path); /* bytes that may be written there; -1: can't be told */
+
 int files_make_directories(const char *path); /* like mkdir -p */
 int files_remove_tree(const char *path);      /* like rm -r; a missing path is no error */
 int files_sync(const char *path);             /* fsync of a file or directory */

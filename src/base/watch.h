@@ -4,15 +4,19 @@
  *
  *     Watch *watch = watch_open(rank, seconds);
  *     watch_step(watch, step); watch_phase(watch, PHASE_FORWARD);   // signs of life
- *     watch_enter(watch, "exact sum"); ... watch_leave(watch);      // around a collective
+ *     watch_enter(watch, "broadcast", "all ranks"); ... watch_leave(watch);
  *     watch_close(watch);
  *
- * When there has been no sign for `seconds` (ten times as long in the phases startup, load and
- * save, where others may be waiting for a disk), the rank prints
+ * When there has been no sign for `seconds` (ten times as long in phases in which others may be
+ * waiting for a disk: startup, data, load, save), the rank prints
  *     rank 1: no progress for 300 s: step 17, phase backward, waiting in exact sum over tensor
- * ranks waits a little so that other ranks can say theirs, and ends the process with exit code 4
- * without another word to MPI: the launcher then ends the job. All functions take a NULL watch and
- * do nothing. Signs are cheap: an atomic store each. */
+ * ranks (or "in no collective": then others wait for this rank), and if there is none for another
+ * tenth of that (1 s at least, 30 s at most: others began to wait later, and should have their say)
+ * ends the process with exit code 4 without a word to MPI: the launcher then ends the job. A sign
+ * in between, and the rank says that it goes on.
+ *
+ * Only time in which the process could run counts: one that was stopped goes on. All functions take
+ * a NULL watch and do nothing. Signs are cheap, a few plain stores, and come from one thread. */
 #ifndef WEFT_BASE_WATCH_H
 #define WEFT_BASE_WATCH_H
 
@@ -26,11 +30,11 @@ typedef struct Watch Watch;
 Watch *watch_open(int rank, double seconds);
 void watch_close(Watch *watch);
 
-void watch_step(Watch *watch, int64_t step);
+void watch_step(Watch *watch, int64_t step); /* the one that begins; the first is 1 */
 void watch_phase(Watch *watch, Phase phase);
 
-/* `what`: static text. Calls nest: the inner one is told. */
-void watch_enter(Watch *watch, const char *what);
+/* `what` over `whom`: static texts. Calls nest: the inner one is told. */
+void watch_enter(Watch *watch, const char *what, const char *whom);
 void watch_leave(Watch *watch);
 
 #endif

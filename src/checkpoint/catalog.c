@@ -54,12 +54,11 @@ static void add_file(Catalog *catalog, const ParamSet *set, int t, int d) {
     }
 }
 
-int catalog_from_params(Catalog *catalog, const ParamSet *set, int grid_tensor, int grid_data) {
+int catalog_from_shapes(Catalog *catalog, const ParamSet *set, int roles, int grid_tensor,
+                        int grid_data) {
     int64_t most = 0;
-    *catalog = (Catalog){.grid_tensor = grid_tensor, .grid_data = grid_data};
-    catalog->roles = set->arena[PARAM_MOMENT1] ? CATALOG_ROLES : 1;
-    for (int i = 0; i < set->count; i++)
-        most += (int64_t)set->param[i].shards * grid_data * catalog->roles;
+    *catalog = (Catalog){.grid_tensor = grid_tensor, .grid_data = grid_data, .roles = roles};
+    for (int i = 0; i < set->count; i++) most += (int64_t)set->param[i].shards * grid_data * roles;
     int status = catalog_allocate(catalog, set->count, most);
     if (status) goto done;
     for (int i = 0; i < set->count; i++) describe(&catalog->tensor[i], &set->param[i]);
@@ -70,6 +69,11 @@ int catalog_from_params(Catalog *catalog, const ParamSet *set, int grid_tensor, 
 done:
     if (status) catalog_release(catalog);
     return status;
+}
+
+int catalog_from_params(Catalog *catalog, const ParamSet *set, int grid_tensor, int grid_data) {
+    int roles = set->arena[PARAM_MOMENT1] ? CATALOG_ROLES : 1;
+    return catalog_from_shapes(catalog, set, roles, grid_tensor, grid_data);
 }
 
 static int compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
@@ -194,4 +198,32 @@ static int64_t lower_bound(const Catalog *catalog, int t, int d) {
 
 Range catalog_file_entries(const Catalog *catalog, int t, int d) {
     return (Range){lower_bound(catalog, t, d), lower_bound(catalog, t, d + 1)};
+}
+
+CatalogWalk catalog_walk(const Catalog *catalog, int role, int tensor, ParamPiece block) {
+    const int64_t *first = &catalog->first[role * catalog->tensors + tensor];
+    return (CatalogWalk){.catalog = catalog, .block = block, .next = first[0], .end = first[1]};
+}
+
+/* What [a, a + a_size) and [b, b + b_size) have in common: *size may come out negative. */
+static int64_t meet(int64_t a, int64_t a_size, int64_t b, int64_t b_size, int64_t *size) {
+    int64_t begin = a > b ? a : b, a_end = a + a_size, b_end = b + b_size;
+    *size = (a_end < b_end ? a_end : b_end) - begin;
+    return begin;
+}
+
+const CatalogEntry *catalog_walk_next(CatalogWalk *walk) {
+    const ParamPiece *block = &walk->block;
+    ParamPiece *common = &walk->common;
+    while (walk->next < walk->end) {
+        const Catalog *catalog = walk->catalog;
+        const CatalogEntry *entry = &catalog->entry[catalog->by_tensor[walk->next++]];
+        const ParamPiece *piece = &entry->piece;
+        if (piece->row >= block->row + block->rows) break;
+        common->row = meet(piece->row, piece->rows, block->row, block->rows, &common->rows);
+        common->col = meet(piece->col, piece->cols, block->col, block->cols, &common->cols);
+        if (common->rows > 0 && common->cols > 0) return entry;
+    }
+    walk->next = walk->end;
+    return NULL;
 }

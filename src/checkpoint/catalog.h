@@ -52,6 +52,10 @@ typedef struct {
  * zero. 0 or WEFT_RUNTIME. */
 int catalog_from_params(Catalog *catalog, const ParamSet *set, int grid_tensor, int grid_data);
 
+/* The same for a set that may have no memory: `roles` are 1 or CATALOG_ROLES. */
+int catalog_from_shapes(Catalog *catalog, const ParamSet *set, int roles, int grid_tensor,
+                        int grid_data);
+
 /* Room for a catalog that the caller fills: tensors and entries zeroed. 0 or WEFT_RUNTIME. */
 int catalog_allocate(Catalog *catalog, int tensors, int64_t entries);
 
@@ -70,6 +74,19 @@ void catalog_dataset(const Catalog *catalog, const CatalogEntry *entry, char nam
 
 /* Entries of file (t, d): a run of Catalog.entry. */
 Range catalog_file_entries(const Catalog *catalog, int t, int d);
+
+/* Walks the pieces of a role and tensor that have cells in common with a block, by ascending row,
+ * then column:
+ *
+ *     CatalogWalk walk = catalog_walk(catalog, role, tensor, block);
+ *     while ((entry = catalog_walk_next(&walk))) ... walk.common ... */
+typedef struct {
+    const Catalog *catalog;
+    ParamPiece block, common; /* common: of the block and the present piece */
+    int64_t next, end;        /* in by_tensor */
+} CatalogWalk;
+CatalogWalk catalog_walk(const Catalog *catalog, int role, int tensor, ParamPiece block);
+const CatalogEntry *catalog_walk_next(CatalogWalk *walk);
 
 static inline int64_t catalog_piece_size(const CatalogEntry *entry) {
     return entry->piece.rows * entry->piece.cols;

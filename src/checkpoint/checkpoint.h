@@ -24,16 +24,30 @@
 
 #include <jansson.h>
 
+/* Which rank writes which files: axes of grid.tensor and grid.data shards, over the ranks. */
+typedef struct {
+    AxisLayout tensor_files; /* of t, over the tensor-parallel ranks */
+    AxisLayout data_files;   /* of d, over the data-parallel ranks */
+} CheckpointPlaces;
+
+/* Which older checkpoints a save leaves. */
+typedef struct {
+    int keep;           /* newest ones; 0: all */
+    int64_t keep_every; /* and those of steps that this divides; 0: none */
+    bool keep_best;     /* and the one with the lowest held-out loss */
+} CheckpointRetention;
+
 /* What defines the run beside the tensors. The JSON blocks are borrowed. */
 typedef struct {
     int grid_tensor, grid_data; /* logical grid */
     int64_t step, tokens;
-    const json_t *function;  /* object: what defines the function and position; fingerprinted,
-                              * compared at resume */
-    const json_t *details;   /* object: other blocks for the manifest's top level; may be NULL */
-    const json_t *origin;    /* object: layout, machine, clock; may be NULL */
-    AxisLayout tensor_files; /* which tensor rank writes the files of t: grid_tensor over tp */
-    AxisLayout data_files;   /* which data rank writes the files of d: grid_data over dp */
+    const json_t *function; /* object: what defines the function and position; fingerprinted,
+                             * compared at resume */
+    const json_t *details;  /* object: other blocks for the manifest's top level; may be NULL */
+    const json_t *origin;   /* object: layout, machine, clock, "held_out_loss" where it is known;
+                             * may be NULL */
+    CheckpointPlaces places;
+    CheckpointRetention retention;
 } CheckpointState;
 
 /* Fingerprint of the live state (fingerprint.h): what checkpoint_save would write into the
@@ -41,12 +55,19 @@ typedef struct {
 int checkpoint_fingerprint(Grid *grid, const ParamSet *set, const CheckpointState *state,
                            Hash128 *fingerprint);
 
-/* Writes, fsyncs, agrees, publishes `run_dir`/step-XXXXXXXX and removes older steps so that `keep`
- * remain (0: all). A directory of that step stays when it verifies and has the same fingerprint;
- * any other is replaced, once the new one is complete. A failed save leaves nothing behind.
- * Collective over GROUP_GRID; agreed errors. */
+/* The same with its parts: parts[role * set->count + tensor], role as in catalog_roles, is the sum
+ * over the elements of one tensor in one role. They add up, with what isn't elements, to the
+ * fingerprint; none depends on layout or logical grid. parts may be NULL. */
+int checkpoint_parts(Grid *grid, const ParamSet *set, const CheckpointState *state, Hash128 *parts,
+                     Hash128 *fingerprint);
+
+/* Writes, fsyncs, agrees, publishes `run_dir`/step-XXXXXXXX and removes older steps that the
+ * retention doesn't keep. A directory of that step stays when it verifies and has the same
+ * fingerprint; any other is replaced, once the new one is complete. A failed save leaves nothing
+ * behind. Returns when it is done; saver.h is the way to go on meanwhile. Collective over
+ * GROUP_GRID; agreed errors. */
 int checkpoint_save(Grid *grid, const ParamSet *set, const CheckpointState *state,
-                    const char *run_dir, int keep);
+                    const char *run_dir);
 
 /* The directory to continue from: `path` is a step directory, which must be good, or a run
  * directory, whose newest good checkpoint is taken; bad ones are skipped with a line that says
@@ -80,5 +101,9 @@ int checkpoint_inspect(const char *directory);
 /* Differences between two `function` blocks, one per line: "key: checkpoint X, config Y", nested
  * keys as "ffn.activation"; NULL when there are none. free() it. */
 char *checkpoint_differences(const json_t *checkpoint, const json_t *config);
+
+/* The same between any two values, either of which may be NULL, in these words for their sides. */
+char *checkpoint_differences_between(const json_t *left, const char *left_name, const json_t *right,
+                                     const char *right_name);
 
 #endif

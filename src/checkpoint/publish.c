@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #define ASIDE_PREFIX ".tmp-"
+#define OLD_SUFFIX   "-old"
 
 void publish_step_name(int64_t step, char name[PUBLISH_NAME]) {
     snprintf(name, PUBLISH_NAME, "step-%08" PRId64, step);
@@ -33,6 +34,10 @@ static int step_path(const char *run_dir, const char *prefix, int64_t step, char
     publish_step_name(step, name);
     snprintf(prefixed, sizeof prefixed, "%s%s", prefix, name);
     return files_join(path, FILES_PATH, run_dir, prefixed);
+}
+
+int publish_path(const char *run_dir, int64_t step, char path[FILES_PATH]) {
+    return step_path(run_dir, "", step, path);
 }
 
 int publish_aside(const char *run_dir, int64_t step, char aside[FILES_PATH]) {
@@ -72,9 +77,9 @@ static bool same_state(const char *final, const char *aside) {
  * names. */
 static int replace(const char *final, const char *aside) {
     char old[FILES_PATH];
-    int status = snprintf(old, sizeof old, "%s-old", aside) < (int)sizeof old
+    int status = snprintf(old, sizeof old, "%s" OLD_SUFFIX, aside) < (int)sizeof old
                      ? 0
-                     : error_set(WEFT_USAGE, "path too long: %s-old", aside);
+                     : error_set(WEFT_USAGE, "path too long: %s" OLD_SUFFIX, aside);
     if (status) return status;
     if (renameat2(AT_FDCWD, aside, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
         return files_remove_tree(aside);
@@ -121,30 +126,28 @@ int publish_list(const char *run_dir, int64_t **steps, int *count) {
     return status;
 }
 
-static void remove_with_warning(const char *path) {
-    if (files_remove_tree(path)) log_warn("%s", error_message());
+/* What replace() has moved aside is the only copy until the new one has its name. */
+static bool put_back(const char *run_dir, const char *name, const char *path) {
+    char final[FILES_PATH];
+    int64_t step;
+    char stem[PUBLISH_NAME + sizeof ASIDE_PREFIX] = "";
+    size_t length = strlen(name), suffix = strlen(OLD_SUFFIX);
+    if (length <= suffix || length - suffix >= sizeof stem ||
+        strcmp(name + length - suffix, OLD_SUFFIX))
+        return false;
+    memcpy(stem, name, length - suffix);
+    return publish_step_parse(stem + strlen(ASIDE_PREFIX), &step) &&
+           !publish_path(run_dir, step, final) && !files_exists(final) && !rename(path, final);
 }
 
-static void remove_leftovers(const char *run_dir) {
+void publish_recover(const char *run_dir) {
     char path[FILES_PATH];
     FileNames names;
     if (files_list(run_dir, &names)) return;
     for (int i = 0; i < names.count; i++)
         if (!strncmp(names.name[i], ASIDE_PREFIX "step-", strlen(ASIDE_PREFIX "step-")) &&
-            !files_join(path, sizeof path, run_dir, names.name[i]))
-            remove_with_warning(path);
+            !files_join(path, sizeof path, run_dir, names.name[i]) &&
+            !put_back(run_dir, names.name[i], path) && files_remove_tree(path))
+            log_warn("%s", error_message());
     files_names_release(&names);
-}
-
-void publish_prune(const char *run_dir, int64_t step, int keep) {
-    char path[FILES_PATH];
-    int64_t *steps;
-    int count;
-    remove_leftovers(run_dir);
-    if (keep <= 0 || publish_list(run_dir, &steps, &count)) return;
-    int older = 0;
-    while (older < count && steps[older] < step) older++;
-    for (int i = 0; i < older - (keep - 1); i++)
-        if (!step_path(run_dir, "", steps[i], path)) remove_with_warning(path);
-    free(steps);
 }

@@ -6,8 +6,8 @@
  *     reader_block(&reader, role, tensor, block, data) ...
  *     reader_close(&reader);
  *
- * Shape, type and attributes of a dataset are checked when it is first read from; digests are not:
- * a block is a part of what they are of. Who reads every cell can compare fingerprints, and
+ * Shape, type and attributes of a dataset are checked whenever it is read from; digests are not: a
+ * block is a part of what they are of. Who reads every cell can compare fingerprints, and
  * checkpoint_verify names what is damaged. No MPI. */
 #ifndef WEFT_CHECKPOINT_READER_H
 #define WEFT_CHECKPOINT_READER_H
@@ -17,16 +17,16 @@
 
 #include <jansson.h>
 
-enum { READER_FILES = 16 }; /* open at once */
+enum { READER_FILES = SHARD_MAX }; /* open at once: a row of any matrix */
 
 typedef struct {
     char directory[FILES_PATH];
     json_t *manifest;
     Catalog catalog;
     struct {
-        int t, d; /* -1: none */
+        int t, d;
         Hdf5File file;
-        int64_t used; /* when, for the choice of which to close */
+        int64_t used; /* when, for the choice of which to close; 0: never */
     } open[READER_FILES];
     int64_t clock;
 } Reader;

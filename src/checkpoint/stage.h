@@ -1,7 +1,8 @@
 /* The staged copy of what one rank writes: taken while the state stands still, written from then on
- * without the parameters and without other ranks.
+ * without the parameters and without other ranks. Opened once, used for save after save.
  *
- *     stage_open(&stage, set, state, grid);       // catalog and one block of memory
+ *     stage_open(&stage, set, &places, tensor_rank, data_rank); // catalog, one block of memory
+ *     stage_begin(&stage, step);
  *     comm_move(grid, GROUP_TENSOR, stage.move, stage.moves); // the copy, from the owners
  *     stage_write(&stage, directory);             // digests from memory, then the files
  *     stage_close(&stage); */
@@ -13,8 +14,9 @@
 
 typedef struct {
     Catalog catalog;
-    AxisLayout tensor_files, data_files;
+    CheckpointPlaces places;
     int tensor_rank, data_rank;
+    int64_t step;
     real **staged; /* by entry: its place in memory; NULL when another rank writes it */
     real *memory;
     Piece *move; /* from the owners' arenas into `memory`: the same list on all ranks of the tensor
@@ -24,8 +26,16 @@ typedef struct {
     Hash128 elements; /* fingerprint part of what this rank wrote */
 } Stage;
 
-int stage_open(Stage *stage, const ParamSet *set, const CheckpointState *state, const Grid *grid);
+int stage_open(Stage *stage, const ParamSet *set, const CheckpointPlaces *places, int tensor_rank,
+               int data_rank);
+void stage_begin(Stage *stage, int64_t step);
+
+/* Makes no MPI call and reads nothing but the stage: may run in a thread. 0 or WEFT_RUNTIME. */
 int stage_write(Stage *stage, const char *directory);
 void stage_close(Stage *stage);
+
+/* Bytes of the copy on one rank, of a set that is declared (with or without memory). */
+size_t stage_bytes(const Catalog *catalog, const CheckpointPlaces *places, int tensor_rank,
+                   int data_rank);
 
 #endif

@@ -73,22 +73,58 @@ static hid_t create_dataset(const Hdf5File *file, const char *name, int rank, co
     return dataset;
 }
 
+/* A selection of [rows, cols] at (row, col) of `space`, a matrix or (rank 1) a vector. */
+static bool select_block(hid_t space, int rank, int64_t row, int64_t col, int64_t rows,
+                         int64_t cols) {
+    hsize_t offset[2] = {(hsize_t)(rank == 2 ? row : col), (hsize_t)col};
+    hsize_t count[2] = {(hsize_t)(rank == 2 ? rows : cols), (hsize_t)cols};
+    return H5Sselect_hyperslab(space, H5S_SELECT_SET, offset, NULL, count, NULL) >= 0;
+}
+
+int store_rows_begin(StoreRows *rows, const Hdf5File *file, const Catalog *catalog,
+                     const CatalogEntry *entry) {
+    Attribute attribute[ATTRIBUTES];
+    *rows = (StoreRows){
+        .file = file, .piece = entry->piece, .rank = catalog->tensor[entry->tensor].rank};
+    catalog_dataset(catalog, entry, rows->name);
+    attributes_of(catalog, entry, attribute);
+    rows->dataset = create_dataset(file, rows->name, attribute[2].count, attribute[2].value);
+    if (rows->dataset < 0) return hdf5_error(file, rows->name, "can't create");
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if (!write_attribute(rows->dataset, &attribute[i]))
+            return hdf5_error(file, rows->name, "can't write attributes");
+    return 0;
+}
+
+int store_rows_append(StoreRows *rows, const real *data, int64_t count) {
+    const ParamPiece *piece = &rows->piece;
+    hid_t space = H5Dget_space(rows->dataset);
+    hid_t memory = H5Screate_simple(1, (hsize_t[]){(hsize_t)(count * piece->cols)}, NULL);
+    bool good = space >= 0 && memory >= 0 &&
+                select_block(space, rows->rank, rows->written, 0, count, piece->cols) &&
+                H5Dwrite(rows->dataset, hdf5_memory_type(), memory, space, H5P_DEFAULT, data) >= 0;
+    int status = good ? 0 : hdf5_error(rows->file, rows->name, "can't write");
+    rows->written += count;
+    hdf5_drop(memory);
+    hdf5_drop(space);
+    return status;
+}
+
+int store_rows_end(StoreRows *rows) {
+    hid_t dataset = rows->dataset;
+    rows->dataset = -1;
+    if (dataset >= 0 && H5Dclose(dataset) < 0) /* what is buffered is written now */
+        return hdf5_error(rows->file, rows->name, "can't write");
+    return 0;
+}
+
 int store_write(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                 const real *data) {
-    char name[CATALOG_DATASET];
-    Attribute attribute[ATTRIBUTES];
-    int status = 0;
-    catalog_dataset(catalog, entry, name);
-    attributes_of(catalog, entry, attribute);
-    hid_t dataset = create_dataset(file, name, attribute[2].count, attribute[2].value);
-    if (dataset < 0) return hdf5_error(file, name, "can't create");
-    for (int i = 0; !status && i < ATTRIBUTES; i++)
-        if (!write_attribute(dataset, &attribute[i]))
-            status = hdf5_error(file, name, "can't write attributes");
-    if (!status && H5Dwrite(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-        status = hdf5_error(file, name, "can't write");
-    hdf5_drop(dataset);
-    return status;
+    StoreRows rows;
+    int status = store_rows_begin(&rows, file, catalog, entry);
+    if (!status) status = store_rows_append(&rows, data, entry->piece.rows);
+    int ended = store_rows_end(&rows);
+    return status ? status : ended;
 }
 
 static bool attribute_matches(hid_t dataset, const Attribute *wanted) {
@@ -147,19 +183,55 @@ static int check_digest(const Hdf5File *file, const char *name, const CatalogEnt
                      file->path, name, found, wanted);
 }
 
+/* The piece's dataset, once it has proved to be what the manifest says; -1 with the error set. */
+static hid_t open_dataset(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
+                          const char *name) {
+    Attribute attribute[ATTRIBUTES];
+    attributes_of(catalog, entry, attribute);
+    hid_t dataset = H5Dopen2(file->id, name, H5P_DEFAULT);
+    if (dataset < 0) {
+        hdf5_error(file, name, "missing or unreadable");
+    } else if (check_dataset(file, dataset, name, attribute,
+                             (hsize_t)catalog_piece_size(entry) * sizeof(real))) {
+        hdf5_drop(dataset);
+        return -1;
+    }
+    return dataset;
+}
+
 int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                real *data) {
     char name[CATALOG_DATASET];
-    Attribute attribute[ATTRIBUTES];
-    size_t bytes = (size_t)catalog_piece_size(entry) * sizeof *data;
+    int status = 0;
     catalog_dataset(catalog, entry, name);
-    attributes_of(catalog, entry, attribute);
-    hid_t dataset = H5Dopen2(file->id, name, H5P_DEFAULT);
-    if (dataset < 0) return hdf5_error(file, name, "missing or unreadable");
-    int status = check_dataset(file, dataset, name, attribute, bytes);
-    if (!status && H5Dread(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+    hid_t dataset = open_dataset(file, catalog, entry, name);
+    if (dataset < 0) return WEFT_INPUT;
+    if (H5Dread(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
         status = hdf5_error(file, name, "can't read");
-    if (!status) status = check_digest(file, name, entry, data, bytes);
+    if (!status)
+        status =
+            check_digest(file, name, entry, data, (size_t)catalog_piece_size(entry) * sizeof *data);
+    hdf5_drop(dataset);
+    return status;
+}
+
+int store_read_part(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
+                    ParamPiece part, real *data, int64_t ld) {
+    char name[CATALOG_DATASET];
+    int rank = catalog->tensor[entry->tensor].rank;
+    catalog_dataset(catalog, entry, name);
+    hid_t dataset = open_dataset(file, catalog, entry, name);
+    if (dataset < 0) return WEFT_INPUT;
+    hid_t space = H5Dget_space(dataset);
+    hid_t memory = H5Screate_simple(2, (hsize_t[]){(hsize_t)part.rows, (hsize_t)ld}, NULL);
+    bool good = space >= 0 && memory >= 0 &&
+                select_block(space, rank, part.row - entry->piece.row, part.col - entry->piece.col,
+                             part.rows, part.cols) &&
+                select_block(memory, 2, 0, 0, part.rows, part.cols) &&
+                H5Dread(dataset, hdf5_memory_type(), memory, space, H5P_DEFAULT, data) >= 0;
+    int status = good ? 0 : hdf5_error(file, name, "can't read");
+    hdf5_drop(memory);
+    hdf5_drop(space);
     hdf5_drop(dataset);
     return status;
 }

@@ -16,8 +16,33 @@ int store_open(Hdf5File *file, const char *directory, int t, int d);
 int store_write(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                 const real *data);
 
+/* The same, some rows at a time from the first to the last:
+ *
+ *     store_rows_begin(&rows, file, catalog, entry);
+ *     store_rows_append(&rows, data, count) ...    // data: [count, piece.cols] contiguous
+ *     store_rows_end(&rows);                       // also after a failure
+ *
+ * Each returns 0 or WEFT_RUNTIME. */
+typedef struct {
+    const Hdf5File *file;
+    ParamPiece piece;
+    int rank;
+    int64_t written; /* rows */
+    hid_t dataset;
+    char name[CATALOG_DATASET];
+} StoreRows;
+int store_rows_begin(StoreRows *rows, const Hdf5File *file, const Catalog *catalog,
+                     const CatalogEntry *entry);
+int store_rows_append(StoreRows *rows, const real *data, int64_t count);
+int store_rows_end(StoreRows *rows);
+
 /* Fills data: [piece.rows, piece.cols]. 0, or WEFT_INPUT naming file and dataset. */
 int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry, real *data);
+
+/* The same without the digest, of a part of the piece: `part` in coordinates of the whole tensor;
+ * data: [part.rows, part.cols] with rows `ld` elements apart. */
+int store_read_part(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
+                    ParamPiece part, real *data, int64_t ld);
 
 /* Groups and datasets are those of the catalog, none missing and none extra. 0 or WEFT_INPUT. */
 int store_check_names(const Hdf5File *file, const Catalog *catalog, int t, int d);

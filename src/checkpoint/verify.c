@@ -4,10 +4,12 @@
 #include "base/log.h"
 #include "checkpoint/fingerprint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/proof_file.h"
 #include "checkpoint/store.h"
 #include "checkpoint/view.h"
 
-#include <stdarg.h>
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +18,16 @@
 static const struct {
     const char *name;
     bool required;
-} other_files[] = {{MANIFEST_FILE, true}, {VIEW_FILE, true}, {"proof.json", false}};
+} other_files[] = {{MANIFEST_FILE, true}, {VIEW_FILE, true}, {PROOF_FILE, false}};
 enum { OTHER_FILES = sizeof other_files / sizeof *other_files };
+
+typedef enum { PRESENCE, CONTENT, DEEP } Depth;
 
 typedef struct {
     const char *directory;
     bool heard;
+    Depth depth;
+    VerifyReport report;
     int problems;
     char first[1024];
     json_t *manifest;
@@ -53,6 +59,9 @@ static void require(Verify *verify, const char *name) {
         error_set(WEFT_INPUT, "%s: %s", path,
                   files_exists(path) ? "is no regular file" : "file is missing");
         note(verify);
+    } else {
+        verify->report.files++;
+        verify->report.bytes += files_size(path);
     }
 }
 
@@ -76,6 +85,51 @@ static void check_files(Verify *verify) {
     }
 }
 
+/* Such as training leaves it. */
+static const char *fault_of(int role, real value) {
+    if (!isfinite(value)) return "isn't finite";
+    return catalog_roles[role].role == PARAM_MOMENT2 && value < 0 ? "is negative" : NULL;
+}
+
+static void check_values(Verify *verify, const Hdf5File *file, const CatalogEntry *entry) {
+    char dataset[CATALOG_DATASET], place[64];
+    const ParamPiece *piece = &entry->piece;
+    int64_t first = -1, faults = 0, size = catalog_piece_size(entry);
+    for (int64_t i = size - 1; i >= 0; i--) {
+        if (!fault_of(entry->role, verify->piece[i])) continue;
+        first = i;
+        faults++;
+    }
+    if (faults == 0) return;
+    catalog_dataset(&verify->catalog, entry, dataset);
+    int64_t row = piece->row + first / piece->cols, col = piece->col + first % piece->cols;
+    if (verify->catalog.tensor[entry->tensor].rank == 2)
+        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64 "]", row, col);
+    else
+        snprintf(place, sizeof place, "[%" PRId64 "]", col);
+    double value = (double)verify->piece[first];
+    error_set(WEFT_INPUT,
+              "%s: dataset %s: cell %s of the tensor %s: %.9g (such are %" PRId64 " of the %" PRId64
+              " here)",
+              file->path, dataset, place, fault_of(entry->role, verify->piece[first]), value,
+              faults, size);
+    note(verify);
+}
+
+/* One dataset, and its part of the fingerprint. */
+static void check_dataset(Verify *verify, const Hdf5File *file, const CatalogEntry *entry) {
+    const Catalog *catalog = &verify->catalog;
+    const CatalogTensor *tensor = &catalog->tensor[entry->tensor];
+    Hash128 *part = &verify->part[entry->role * catalog->tensors + entry->tensor];
+    if (store_read(file, catalog, entry, verify->piece)) {
+        note(verify);
+        return;
+    }
+    *part = hash_add(*part, fingerprint_piece(tensor, entry->role, entry->piece, verify->piece,
+                                              entry->piece.cols));
+    if (verify->depth == DEEP) check_values(verify, file, entry);
+}
+
 static void check_shard_file(Verify *verify, int t, int d) {
     char name[CATALOG_FILE], path[FILES_PATH];
     const Catalog *catalog = &verify->catalog;
@@ -89,16 +143,8 @@ static void check_shard_file(Verify *verify, int t, int d) {
     }
     if (store_check_names(&file, catalog, t, d)) note(verify);
     Range entries = catalog_file_entries(catalog, t, d);
-    for (int64_t i = entries.begin; i < entries.end; i++) {
-        const CatalogEntry *entry = &catalog->entry[i];
-        Hash128 *part = &verify->part[entry->role * catalog->tensors + entry->tensor];
-        if (store_read(&file, catalog, entry, verify->piece))
-            note(verify);
-        else
-            *part =
-                hash_add(*part, fingerprint_piece(&catalog->tensor[entry->tensor], entry->role,
-                                                  entry->piece, verify->piece, entry->piece.cols));
-    }
+    for (int64_t i = entries.begin; i < entries.end; i++)
+        check_dataset(verify, &file, &catalog->entry[i]);
     hdf5_close(&file);
 }
 
@@ -165,14 +211,31 @@ static void check_content(Verify *verify) {
     if (verify->problems == 0) check_fingerprint(verify);
 }
 
-static int run(const char *directory, bool heard, bool content) {
-    Verify verify = {.directory = directory, .heard = heard};
+static void check_proof(Verify *verify) {
+    verify->report.proof = proof_file_exists(verify->directory);
+    if (verify->report.proof) require(verify, PROOF_FILE);
+    if (proof_file_check(verify->directory, verify->manifest)) note(verify);
+}
+
+static void count(const Catalog *catalog, VerifyReport *report) {
+    report->tensors = catalog->tensors;
+    report->roles = catalog->roles;
+    report->datasets = catalog->entries;
+    for (int i = 0; i < catalog->tensors; i++)
+        report->cells += catalog->tensor[i].rows * catalog->tensor[i].cols * catalog->roles;
+}
+
+static int run(const char *directory, bool heard, Depth depth, VerifyReport *report) {
+    Verify verify = {.directory = directory, .heard = heard, .depth = depth};
     if (open_verify(&verify)) {
         note(&verify);
     } else {
         check_files(&verify);
-        if (content) check_content(&verify);
+        if (depth >= CONTENT) check_content(&verify);
+        if (depth == DEEP) check_proof(&verify);
+        count(&verify.catalog, &verify.report);
     }
+    if (report) *report = verify.report;
     free(verify.piece);
     free(verify.part);
     json_decref(verify.manifest);
@@ -180,8 +243,16 @@ static int run(const char *directory, bool heard, bool content) {
     return verify.problems ? error_set(WEFT_CHECK, "%s", verify.first) : 0;
 }
 
-int verify_directory(const char *directory, bool heard) { return run(directory, heard, true); }
+int verify_directory(const char *directory, bool heard) {
+    return run(directory, heard, CONTENT, NULL);
+}
 
-int verify_presence(const char *directory, bool heard) { return run(directory, heard, false); }
+int verify_deep(const char *directory, bool heard, VerifyReport *report) {
+    return run(directory, heard, DEEP, report);
+}
+
+int verify_presence(const char *directory, bool heard) {
+    return run(directory, heard, PRESENCE, NULL);
+}
 
 int checkpoint_verify(const char *directory) { return verify_directory(directory, true); }

@@ -3,10 +3,24 @@
 #define WEFT_CHECKPOINT_VERIFY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* checkpoint_verify; problems are log_error lines only when `heard`. WEFT_CHECK with the message of
  * the first. */
 int verify_directory(const char *directory, bool heard);
+
+/* What verify_deep has looked at. */
+typedef struct {
+    int files, tensors, roles;
+    int64_t datasets; /* in the shard files */
+    int64_t cells;    /* of all tensors and roles */
+    int64_t bytes;    /* of all files */
+    bool proof;       /* there is a proof.json */
+} VerifyReport;
+
+/* verify_directory, and also: every value is finite, no second moment is negative, proof.json, if
+ * there is one, is whole and of this checkpoint. */
+int verify_deep(const char *directory, bool heard, VerifyReport *report);
 
 /* The manifest is good and all files are there; their content isn't looked at. 0 or WEFT_CHECK. */
 int verify_presence(const char *directory, bool heard);

@@ -24,6 +24,14 @@ enum {
     KEY_TEMPERATURE = 'T',
     KEY_SEED = 'S',
     KEY_RANKS = 'n',
+    KEY_TOLERANCE = 'x',
+    KEY_CLOSENESS = 'X',
+    KEY_VERBOSE = 'v',
+    KEY_DEEP = 'D',
+    KEY_TENSOR = 'G',
+    KEY_DATA = 'M',
+    KEY_OUT = 'o',
+    KEY_DRY_RUN = 'y',
     KEY_INJECT = 'i'
 };
 
@@ -41,6 +49,21 @@ static const struct argp_option all_options[] = {
     {"temperature", KEY_TEMPERATURE + HIDDEN, "X", 0, "0 takes the likeliest byte (0.8)", 0},
     {"seed", KEY_SEED + HIDDEN, "N", 0, "of the random choices (1)", 0},
     {"ranks", KEY_RANKS + HIDDEN, "N", 0, "plan for so many ranks (1)", 0},
+    {"tolerance", KEY_TOLERANCE + HIDDEN, "X", 0,
+     "differences up to X times the tensor's largest magnitude count as equal (0)", 0},
+    {"tolerance", KEY_CLOSENESS + HIDDEN, "X", 0,
+     "loss and gradient norm may differ by X relative, and fingerprints aren't compared: for "
+     "another kind of machine (0: every bit is compared)",
+     0},
+    {"verbose", KEY_VERBOSE + HIDDEN, NULL, 0, "a row for equal tensors too", 0},
+    {"deep", KEY_DEEP + HIDDEN, NULL, 0,
+     "also that values are finite, second moments not negative, proof.json whole; and what was "
+     "checked",
+     0},
+    {"tensor", KEY_TENSOR + HIDDEN, "N", 0, "tensor shards of the new logical grid", 0},
+    {"data", KEY_DATA + HIDDEN, "M", 0, "its data shards (as many as now)", 0},
+    {"out", KEY_OUT + HIDDEN, "DIR", 0, "the new directory", 0},
+    {"dry-run", KEY_DRY_RUN + HIDDEN, NULL, 0, "print what would go where, touch nothing", 0},
 #ifdef WEFT_FAULTS
     {"inject", KEY_INJECT + HIDDEN, "KIND@rank=R,step=N,phase=P", 0, "a fault, for tests", 0},
 #endif
@@ -68,6 +91,26 @@ static double parse_number(struct argp_state *state, const char *option, const c
     return value;
 }
 
+/* One path, or two where path_name is two words. */
+static bool wants_two(const Arguments *a) { return strchr(a->path_name, ' ') != NULL; }
+
+static error_t take_path(Arguments *a, const char *text, struct argp_state *state) {
+    if (!a->path) {
+        a->path = text;
+    } else if (wants_two(a) && !a->other) {
+        a->other = text;
+    } else {
+        argp_error(state, "%s: %s expected, %s came first", text,
+                   wants_two(a) ? "two paths are" : "one path is", a->path);
+    }
+    return 0;
+}
+
+static void check_paths(const Arguments *a, struct argp_state *state) {
+    if (!a->path || (wants_two(a) && !a->other))
+        argp_error(state, "%s %s expected", a->path_name, wants_two(a) ? "are" : "is");
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state) {
     Arguments *a = state->input;
     switch (key) {
@@ -85,17 +128,22 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
         a->temperature = parse_number(state, "temperature", text);
         return 0;
     case KEY_SEED + HIDDEN: a->seed = parse_integer(state, "seed", text, 0); return 0;
+    case KEY_CLOSENESS + HIDDEN:
+    case KEY_TOLERANCE + HIDDEN: a->tolerance = parse_number(state, "tolerance", text); return 0;
+    case KEY_VERBOSE + HIDDEN: a->verbose = true; return 0;
+    case KEY_DEEP + HIDDEN: a->deep = true; return 0;
+    case KEY_TENSOR + HIDDEN: a->tensor = (int)parse_integer(state, "tensor", text, 1); return 0;
+    case KEY_DATA + HIDDEN: a->data = (int)parse_integer(state, "data", text, 1); return 0;
+    case KEY_OUT + HIDDEN: a->out = text; return 0;
+    case KEY_DRY_RUN + HIDDEN: a->dry_run = true; return 0;
     case KEY_RANKS + HIDDEN: a->ranks = (int)parse_integer(state, "ranks", text, 1); return 0;
 #ifdef WEFT_FAULTS
     case KEY_INJECT + HIDDEN:
         if (fault_parse(text)) argp_error(state, "%s", error_message());
         return 0;
 #endif
-    case ARGP_KEY_ARG:
-        if (a->path) argp_error(state, "%s: one path is expected, %s came first", text, a->path);
-        a->path = text;
-        return 0;
-    case ARGP_KEY_NO_ARGS: argp_error(state, "%s is expected", a->path_name); return 0;
+    case ARGP_KEY_ARG: return take_path(a, text, state);
+    case ARGP_KEY_END: check_paths(a, state); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -152,7 +200,7 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
     argv[1] = command;
 }
 
-static int apply_sets(const Arguments *arguments, Config *config) {
+int arguments_apply(const Arguments *arguments, Config *config) {
     for (int i = 0; i < arguments->sets; i++)
         if (config_set(config, arguments->set[i])) return WEFT_USAGE;
     return config_check(config);
@@ -161,7 +209,7 @@ static int apply_sets(const Arguments *arguments, Config *config) {
 int arguments_config(const Arguments *arguments, const char *path, Config *config) {
     config_defaults(config);
     int status = path ? config_read(config, path) : 0;
-    return status ? status : apply_sets(arguments, config);
+    return status ? status : arguments_apply(arguments, config);
 }
 
 int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[FILES_PATH],
@@ -177,6 +225,6 @@ int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[
     if (status) return status;
     comm_broadcast(grid, GROUP_WORLD, directory, FILES_PATH, 0);
     status = state_config(directory, config);
-    if (!status) status = apply_sets(arguments, config);
+    if (!status) status = arguments_apply(arguments, config);
     return comm_agree(grid, GROUP_WORLD, status);
 }

@@ -12,23 +12,32 @@ enum { ARGUMENTS_SETS = 64 };
 /* What any command line can say; each command takes the options of its own list. */
 typedef struct {
     const char *path, *path_name;    /* what was given for CONFIG or DIR; which of them */
+    const char *other;               /* the second path, where path_name is two words: "A B" */
     const char *set[ARGUMENTS_SETS]; /* --set */
     int sets;
     int tp, dp, ranks;
     const char *resume;
     int64_t stop_at, bytes, seed;
     const char *prompt;
-    double temperature;
+    double temperature, tolerance;
+    bool verbose, deep;
+    int tensor, data; /* --data 0: not given */
+    const char *out;
+    bool dry_run;
 } Arguments;
 
 /* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p
- * prompt, T temperature, S seed, n ranks. Prints usage and exits with 2 on a bad command line, as
- * every rank would say the same. */
+ * prompt, T temperature, S seed, n ranks, x, X tolerance, v verbose, D deep, G tensor, M data, o
+ * out, y dry-run. Prints usage and exits with 2 on a bad command line, as every rank would say the
+ * same. */
 void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
                      const char *path_name, const char *summary);
 
 /* Defaults, then the file `path` (NULL: none), then --set, then the check. 0 or WEFT_USAGE. */
 int arguments_config(const Arguments *arguments, const char *path, Config *config);
+
+/* --set, then the check. 0 or WEFT_USAGE. */
+int arguments_apply(const Arguments *arguments, Config *config);
 
 /* Under MPI: rank 0 looks for the checkpoint that `path` means, all get its directory and config
  * (with --set applied). Collective over the world; agreed errors. */
@@ -54,5 +63,8 @@ int command_plan(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_verify(int argc, char **argv);
+int command_reshard(int argc, char **argv);
+int command_diff(int argc, char **argv);
+int command_replay(int argc, char **argv);
 
 #endif

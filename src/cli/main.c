@@ -20,6 +20,12 @@ static const Command commands[] = {
      command_bench},
     {"inspect", "DIR", "what a checkpoint holds, and its fingerprint", command_inspect},
     {"verify", "DIR", "re-read a checkpoint; exit 1 naming what is damaged", command_verify},
+    {"diff", "A B", "how far two checkpoints are from each other; exit 1 when they differ",
+     command_diff},
+    {"replay", "DIR", "repeat the steps that followed a checkpoint and compare (mpirun)",
+     command_replay},
+    {"reshard", "DIR", "the same state on another logical grid, in a new directory",
+     command_reshard},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

@@ -1,5 +1,4 @@
 /* Agreement: an error that one rank has seen becomes everybody's, and texts are compared. */
-#include "base/clock.h"
 #include "base/error.h"
 #include "comm/mpi_grid.h"
 
@@ -32,18 +31,18 @@ int comm_agree(Grid *grid, Group group, int status) {
         if (status) error_set_agreed(true);
         return status;
     }
-    double start = clock_seconds();
+    double start = comm_enter(grid, group, "agreement on errors");
     MPI_Comm comm = comm_of(grid, group);
     struct {
         int first, all;
     } failed = {status ? rank : size, status != 0};
     MPI_Allreduce(MPI_IN_PLACE, &failed, 2, MPI_INT, MPI_MIN, comm);
-    comm_count(grid, sizeof failed, start);
+    comm_leave(grid, sizeof failed, start);
     if (failed.first == size) return 0;
 
     Failure failure;
     if (rank == failed.first) failure = describe_failure(grid, status, failed.all);
-    MPI_Bcast(&failure, sizeof failure, MPI_BYTE, failed.first, comm);
+    comm_broadcast(grid, group, &failure, sizeof failure, failed.first);
     error_set(failure.code, "%s", failure.text);
     error_set_agreed(true);
     return failure.code;

@@ -5,7 +5,19 @@
 #include <math.h>
 #include <string.h>
 
-void comm_count(Grid *grid, int64_t bytes, double start) {
+void comm_tell(const Grid *grid, Group group, const char *what) {
+    static const char *const whom[GROUP_COUNT] = {"all ranks", "all ranks of the grid",
+                                                  "tensor ranks", "data ranks"};
+    watch_enter(grid->watch, what, whom[group]);
+}
+
+double comm_enter(Grid *grid, Group group, const char *what) {
+    comm_tell(grid, group, what);
+    return clock_seconds();
+}
+
+void comm_leave(Grid *grid, int64_t bytes, double start) {
+    watch_leave(grid->watch);
     grid->counters.collectives++;
     grid->counters.bytes += bytes;
     grid->counters.seconds += clock_seconds() - start;
@@ -17,39 +29,39 @@ static int chunk_of(int64_t left) { return (int)(left < COMM_CHUNK ? left : COMM
 
 void comm_barrier(Grid *grid, Group group) {
     if (group_size(grid, group) == 1) return;
-    double start = clock_seconds();
+    double start = comm_enter(grid, group, "barrier");
     MPI_Barrier(comm_of(grid, group));
-    comm_count(grid, 0, start);
+    comm_leave(grid, 0, start);
 }
 
 void comm_broadcast(Grid *grid, Group group, void *bytes, size_t size, int root) {
     if (group_size(grid, group) == 1) return;
-    double start = clock_seconds();
+    double start = comm_enter(grid, group, "broadcast");
     int64_t total = (int64_t)size;
     for (int64_t at = 0; at < total; at += COMM_CHUNK)
         MPI_Bcast((char *)bytes + at, chunk_of(total - at), MPI_BYTE, root, comm_of(grid, group));
-    comm_count(grid, group_rank(grid, group) == root ? 0 : total, start);
+    comm_leave(grid, group_rank(grid, group) == root ? 0 : total, start);
 }
 
 /* Element by element over the ranks, in place; only for operations whose order doesn't matter. */
-static void reduce(Grid *grid, Group group, void *values, int64_t count, MPI_Datatype type,
-                   MPI_Op operation) {
+static void reduce(Grid *grid, Group group, const char *what, void *values, int64_t count,
+                   MPI_Datatype type, MPI_Op operation) {
     if (group_size(grid, group) == 1) return;
-    double start = clock_seconds();
+    double start = comm_enter(grid, group, what);
     int width;
     MPI_Type_size(type, &width);
     for (int64_t at = 0; at < count; at += COMM_CHUNK)
         MPI_Allreduce(MPI_IN_PLACE, (char *)values + at * width, chunk_of(count - at), type,
                       operation, comm_of(grid, group));
-    comm_count(grid, count * width, start);
+    comm_leave(grid, count * width, start);
 }
 
 void comm_assemble(Grid *grid, Group group, void *words, int64_t count) {
-    reduce(grid, group, words, count, MPI_UINT64_T, MPI_BOR);
+    reduce(grid, group, "gather of words", words, count, MPI_UINT64_T, MPI_BOR);
 }
 
 void comm_max_int64(Grid *grid, Group group, int64_t *values, int64_t count) {
-    reduce(grid, group, values, count, MPI_INT64_T, MPI_MAX);
+    reduce(grid, group, "maximum", values, count, MPI_INT64_T, MPI_MAX);
 }
 
 /* MPI_MAX on floats depends on the order for NaN and for +0 against -0; on integers it doesn't.
@@ -81,22 +93,40 @@ void comm_max_real(Grid *grid, Group group, real *values, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (isnan(values[i])) values[i] = (real)fabs(NAN); /* one NaN, above infinity */
     flip_all(values, count);
-    reduce(grid, group, values, count, KEY_MPI, MPI_MAX);
+    reduce(grid, group, "maximum", values, count, KEY_MPI, MPI_MAX);
     flip_all(values, count);
 }
 
 /* Four 32-bit limbs in 64-bit words: no carry is lost for up to 2^32 ranks. */
-void comm_sum_hash(Grid *grid, Group group, Hash128 *hash) {
-    const uint64_t low_half = UINT32_MAX;
-    uint64_t limb[4] = {hash->low & low_half, hash->low >> 32, hash->high & low_half,
-                        hash->high >> 32};
-    reduce(grid, group, limb, 4, MPI_UINT64_T, MPI_SUM);
-    for (int i = 0; i < 3; i++) {
+enum { LIMBS = 4, HASHES_AT_ONCE = 256 };
+
+static void spread(Hash128 hash, uint64_t limb[LIMBS]) {
+    limb[0] = hash.low & UINT32_MAX;
+    limb[1] = hash.low >> 32;
+    limb[2] = hash.high & UINT32_MAX;
+    limb[3] = hash.high >> 32;
+}
+
+static Hash128 gather(uint64_t limb[LIMBS]) {
+    for (int i = 0; i < LIMBS - 1; i++) {
         limb[i + 1] += limb[i] >> 32;
-        limb[i] &= low_half;
+        limb[i] &= UINT32_MAX;
     }
-    hash->low = limb[1] << 32 | limb[0];
-    hash->high = limb[3] << 32 | limb[2];
+    return (Hash128){.low = limb[1] << 32 | limb[0], .high = limb[3] << 32 | limb[2]};
+}
+
+void comm_sum_hashes(Grid *grid, Group group, Hash128 *hashes, int64_t count) {
+    uint64_t limb[HASHES_AT_ONCE][LIMBS];
+    for (int64_t at = 0; at < count; at += HASHES_AT_ONCE) {
+        int64_t n = count - at < HASHES_AT_ONCE ? count - at : HASHES_AT_ONCE;
+        for (int64_t i = 0; i < n; i++) spread(hashes[at + i], limb[i]);
+        reduce(grid, group, "sum of hashes", limb, n * LIMBS, MPI_UINT64_T, MPI_SUM);
+        for (int64_t i = 0; i < n; i++) hashes[at + i] = gather(limb[i]);
+    }
+}
+
+void comm_sum_hash(Grid *grid, Group group, Hash128 *hash) {
+    comm_sum_hashes(grid, group, hash, 1);
 }
 
 void comm_gather_all(Grid *grid, Group group, const void *mine, size_t size, void *all) {
@@ -105,9 +135,9 @@ void comm_gather_all(Grid *grid, Group group, const void *mine, size_t size, voi
         memcpy(all, mine, size);
         return;
     }
-    double start = clock_seconds();
+    double start = comm_enter(grid, group, "all-gather");
     MPI_Allgather(mine, (int)size, MPI_BYTE, all, (int)size, MPI_BYTE, comm_of(grid, group));
-    comm_count(grid, (int64_t)size * (ranks - 1), start);
+    comm_leave(grid, (int64_t)size * (ranks - 1), start);
 }
 
 enum { MOVES_AT_ONCE = 64 };
@@ -144,7 +174,7 @@ static void move_piece(Moves *moves, const Piece *piece, bool sends) {
 
 void comm_move(Grid *grid, Group group, const Piece *pieces, int64_t count) {
     int rank = group_rank(grid, group), ranks = group_size(grid, group);
-    double start = clock_seconds();
+    double start = ranks > 1 ? comm_enter(grid, group, "exchange of pieces") : 0;
     int64_t received = 0;
     Moves moves = {.comm = ranks > 1 ? comm_of(grid, group) : MPI_COMM_NULL};
     for (const Piece *piece = pieces; piece < pieces + count; piece++) {
@@ -157,5 +187,5 @@ void comm_move(Grid *grid, Group group, const Piece *pieces, int64_t count) {
         }
     }
     moves_finish(&moves);
-    if (ranks > 1) comm_count(grid, received, start);
+    if (ranks > 1) comm_leave(grid, received, start);
 }

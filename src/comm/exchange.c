@@ -65,7 +65,7 @@ static real *none_partial(const Exchange *exchange, int index) {
 static void none_sum(Exchange *exchange, int64_t elements) { (void)exchange, (void)elements; }
 
 static const ExchangeKind exchange_none = {
-    "none", none_bytes, none_fits, NULL, NULL, none_partial, none_sum,
+    "none", "sum", none_bytes, none_fits, NULL, NULL, none_partial, none_sum,
 };
 
 static void buffers_release(Buffers *buffers) {
@@ -161,7 +161,9 @@ int exchange_open(Exchange **out, Grid *grid, const ExchangeSpec *spec) {
 
 void exchange_close(Exchange *exchange) {
     if (!exchange) return;
+    if (exchange->grid) comm_tell(exchange->grid, exchange->group, "closing of a window");
     buffers_release(exchange->buffers);
+    if (exchange->grid) watch_leave(exchange->grid->watch);
     free(exchange->request);
     free(exchange->doubles);
     free(exchange);
@@ -172,9 +174,11 @@ Partials exchange_begin(Exchange *exchange, Tensor y) {
     assert(y.rows * y.cols <= plan->elements);
     exchange->y = y;
     if (exchange->kind->begin) {
+        comm_tell(exchange->grid, exchange->group, exchange->kind->sum_name);
         double start = clock_seconds();
         exchange->kind->begin(exchange);
         exchange->grid->counters.seconds += clock_seconds() - start;
+        watch_leave(exchange->grid->watch);
     }
     Partials partials = {.count = plan_partials(plan, exchange->rank)};
     for (int i = 0; i < partials.count; i++) {
@@ -194,11 +198,12 @@ static int64_t bytes_received(const Exchange *exchange, int64_t elements) {
 
 int exchange_sum(Exchange *exchange) {
     if (!exchange->y.data) return error_set(WEFT_USAGE, "exchange_sum without exchange_begin");
-    double start = clock_seconds();
     int64_t elements = exchange->y.rows * exchange->y.cols;
-    exchange->kind->sum(exchange, elements);
-    if (exchange->plan.ranks > 1)
-        comm_count(exchange->grid, bytes_received(exchange, elements), start);
+    if (exchange->plan.ranks > 1) {
+        double start = comm_enter(exchange->grid, exchange->group, exchange->kind->sum_name);
+        exchange->kind->sum(exchange, elements);
+        comm_leave(exchange->grid, bytes_received(exchange, elements), start);
+    }
     exchange->y.data = NULL;
     return 0;
 }
@@ -224,14 +229,14 @@ int exchange_sum_doubles(Exchange *exchange, const double *partial, int64_t coun
         if (count > 0) memmove(total, partial, (size_t)count * sizeof(double));
         return 0;
     }
-    double start = clock_seconds();
+    double start = comm_enter(exchange->grid, exchange->group, "exact sum of doubles");
     for (int64_t at = 0; at < count; at += EXCHANGE_DOUBLES) {
         int n = (int)(count - at < EXCHANGE_DOUBLES ? count - at : EXCHANGE_DOUBLES);
         gather_doubles(exchange, partial + at, count, n);
         for (int e = 0; e < n; e++) total[at + e] = tree_sum_leaves(plan, exchange->doubles + e, n);
     }
     int others = plan->first[plan->ranks] - plan_partials(plan, exchange->rank);
-    comm_count(exchange->grid, others * count * (int64_t)sizeof(double), start);
+    comm_leave(exchange->grid, others * count * (int64_t)sizeof(double), start);
     return 0;
 }
 

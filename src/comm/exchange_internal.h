@@ -62,7 +62,7 @@ struct Exchange {
 
 /* How a sum travels. open, begin and sum are collective over the group. */
 struct ExchangeKind {
-    const char *name;
+    const char *name, *sum_name;                                    /* the second for the watch */
     size_t (*bytes)(const ExchangePlan *plan, int rank);            /* of buffers on that rank */
     bool (*fits)(const Exchange *exchange, const Buffers *buffers); /* may use another's */
     int (*open)(Exchange *exchange);   /* the buffers, unless it shares them; may be NULL */

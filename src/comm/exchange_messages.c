@@ -100,7 +100,10 @@ static void messages_sum(Exchange *exchange, int64_t elements) {
 }
 
 const ExchangeKind exchange_messages = {
-    "messages", messages_bytes, memory_fits, messages_open, NULL, own_partial, messages_sum,
+    "messages",     "exact sum by messages",
+    messages_bytes, memory_fits,
+    messages_open,  NULL,
+    own_partial,    messages_sum,
 };
 
 static size_t allreduce_bytes(const ExchangePlan *plan, int rank) {
@@ -121,5 +124,6 @@ static void allreduce_sum(Exchange *exchange, int64_t elements) {
 }
 
 const ExchangeKind exchange_allreduce = {
-    "messages", allreduce_bytes, memory_fits, memory_open, NULL, own_partial, allreduce_sum,
+    "messages",  "all-reduce", allreduce_bytes, memory_fits,
+    memory_open, NULL,         own_partial,     allreduce_sum,
 };

@@ -125,6 +125,7 @@ static int window_open(Exchange *exchange) {
     void *base;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each segment near its own rank */
+    comm_tell(exchange->grid, exchange->group, "opening of a window");
     MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, &base, &window->window);
     MPI_Info_free(&info);
     memset(base, 0, bytes); /* takes the pages now, so that the next check of free space is true */
@@ -134,6 +135,7 @@ static int window_open(Exchange *exchange) {
         exchange->grid->node_ranks * exchange->threads > sysconf(_SC_NPROCESSORS_ONLN);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, window->window);
     MPI_Barrier(comm);
+    watch_leave(exchange->grid->watch);
     return 0;
 }
 
@@ -182,14 +184,17 @@ static void window_sum(Exchange *exchange, int64_t elements) {
 }
 
 const ExchangeKind exchange_window = {
-    "window", window_bytes, window_fits, window_open, window_begin, window_partial, window_sum,
+    "window",    "exact sum by window", window_bytes,   window_fits,
+    window_open, window_begin,          window_partial, window_sum,
 };
 
 /* Whether the group lies on one node. */
 static bool on_one_node(const Grid *grid, Group group) {
     int leader = grid->mpi->node_leader;
     int nodes[2] = {leader, -leader}; /* the lowest and, negative, the highest */
+    comm_tell(grid, group, "look for a common node");
     MPI_Allreduce(MPI_IN_PLACE, nodes, 2, MPI_INT, MPI_MIN, comm_of(grid, group));
+    watch_leave(grid->watch);
     return nodes[0] == -nodes[1];
 }
 
@@ -202,7 +207,9 @@ static int64_t free_shared_memory(void) {
 /* All windows of the node are needed at once; they may belong to several groups. */
 static int64_t needed_on_node(const Grid *grid, size_t bytes) {
     int64_t needed = (int64_t)bytes + sysconf(_SC_PAGESIZE) + SLACK;
+    watch_enter(grid->watch, "look for free shared memory", "ranks of the node");
     MPI_Allreduce(MPI_IN_PLACE, &needed, 1, MPI_INT64_T, MPI_SUM, grid->mpi->node);
+    watch_leave(grid->watch);
     return needed;
 }
 

@@ -91,6 +91,14 @@ void comm_abort(Grid *grid, int exit_code) {
     if (grid->mpi) MPI_Abort(MPI_COMM_WORLD, exit_code);
 }
 
+static void group_by_node(Grid *grid) {
+    GridMpi *mpi = grid->mpi;
+    MPI_Comm_split_type(mpi->comm[GROUP_GRID], MPI_COMM_TYPE_SHARED, grid->world_rank,
+                        MPI_INFO_NULL, &mpi->node);
+    mpi->node_leader = grid->world_rank;
+    MPI_Bcast(&mpi->node_leader, 1, MPI_INT, 0, mpi->node);
+}
+
 int grid_open(Grid *grid, int tp, int dp) {
     bool fits =
         tp >= 1 && dp >= 1 && tp <= SHARD_MAX && dp <= SHARD_MAX && tp * dp <= grid->world_size;
@@ -116,22 +124,22 @@ int grid_open(Grid *grid, int tp, int dp) {
         [GROUP_TENSOR] = grid->surplus ? MPI_UNDEFINED : grid->data_rank,
         [GROUP_DATA] = grid->surplus ? MPI_UNDEFINED : grid->tensor_rank,
     };
+    comm_tell(grid, GROUP_WORLD, "setting up of groups");
     for (int group = GROUP_GRID; group < GROUP_COUNT; group++)
         MPI_Comm_split(mpi->comm[GROUP_WORLD], colour[group], rank, &mpi->comm[group]);
-    if (grid->surplus) return 0;
-    MPI_Comm_split_type(mpi->comm[GROUP_GRID], MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL,
-                        &mpi->node);
-    mpi->node_leader = rank;
-    MPI_Bcast(&mpi->node_leader, 1, MPI_INT, 0, mpi->node);
+    if (!grid->surplus) group_by_node(grid);
+    watch_leave(grid->watch);
     return 0;
 }
 
 void grid_close(Grid *grid) {
     GridMpi *mpi = grid->mpi;
     if (!mpi) return;
+    comm_tell(grid, GROUP_WORLD, "closing of groups");
     for (int group = GROUP_GRID; group < GROUP_COUNT; group++)
         if (mpi->comm[group] != MPI_COMM_NULL) MPI_Comm_free(&mpi->comm[group]);
     if (mpi->node != MPI_COMM_NULL) MPI_Comm_free(&mpi->node);
+    watch_leave(grid->watch);
     grid->tp = grid->dp = 1;
     grid->tensor_rank = grid->data_rank = 0;
     grid->surplus = false;
@@ -141,8 +149,10 @@ int grid_wait_surplus(Grid *grid, int status) {
     if (grid->world_size == grid->tp * grid->dp) return status;
     MPI_Request request;
     int lowest = status, done = 0;
+    comm_tell(grid, GROUP_WORLD, "meeting at the end");
     MPI_Iallreduce(&status, &lowest, 1, MPI_INT, MPI_MIN, comm_of(grid, GROUP_WORLD), &request);
     while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) clock_sleep(SURPLUS_NAP);
+    watch_leave(grid->watch);
     if (grid->surplus && lowest) {
         error_set(lowest, "the ranks that this surplus rank waited for have failed");
         error_set_agreed(true);

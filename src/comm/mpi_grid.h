@@ -20,7 +20,11 @@ typedef struct GridMpi {
 
 static inline MPI_Comm comm_of(const Grid *grid, Group group) { return grid->mpi->comm[group]; }
 
-/* Adds one collective that began at `start` to the counters. */
-void comm_count(Grid *grid, int64_t bytes, double start);
+/* Around each collective of two ranks or more: the watch is told (`what`: static text), and with
+ * comm_leave, which takes what comm_enter has returned, it is counted. */
+double comm_enter(Grid *grid, Group group, const char *what);
+void comm_leave(Grid *grid, int64_t bytes, double start);
+/* The same around calls of MPI that aren't counted; watch_leave(grid->watch) ends them. */
+void comm_tell(const Grid *grid, Group group, const char *what);
 
 #endif

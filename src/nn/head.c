@@ -4,6 +4,7 @@
 #include "math/norm.h"
 #include "nn/init_keys.h"
 #include "nn/linear.h"
+#include "nn/observer.h"
 #include "nn/residual.h"
 
 #include <math.h>
@@ -165,6 +166,8 @@ static int chunk_loss(Head *head, Range rows, const int32_t *targets, double sca
     Sharded logits = chunk_logits(head, x.rows);
     int status = project(head, x, &logits);
     if (status) return status;
+    observe_cut_rows(head->space->observer, "logits", rows, head->space->rows, &head->axis,
+                     &logits);
     targets += rows.begin;
     find_largest(head, &logits, x.rows);
     status = sum_exponentials(head, &logits, x.rows);
@@ -195,6 +198,7 @@ int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor
     const Param *norm = &head->set->param[head->norm];
     const real *gain = param_shard(head->set, norm, PARAM_VALUE, 0).data;
     residual_norm(head->space, x, gain, head->norm_eps, head->normed, head->scale);
+    observe_whole(head->space->observer, "norm.final", -1, head->normed);
 
     Partials part = {.count = 0};
     if (dx.data) part = exchange_begin(head->exchange, head->gradient);
@@ -204,6 +208,8 @@ int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor
         if (status) return status;
     }
     *loss = sum_rows(head);
+    real shown = (real)*loss;
+    observe_whole(head->space->observer, "loss", -1, tensor_view(&shown, 1, 1));
     if (!dx.data) return 0;
 
     int status = exchange_sum(head->exchange);
@@ -212,6 +218,9 @@ int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor
         memset(tensor_row(dx, t), 0, (size_t)dx.cols * sizeof(real));
     residual_norm_backward(head->space, head->gradient, x, gain, head->scale, dx,
                            param_shard(head->set, norm, PARAM_GRADIENT, 0).data);
+    observe_parameter(head->space->observer, -1, head->set, head->weight);
+    observe_parameter(head->space->observer, -1, head->set, head->norm);
+    observe_whole_gradient(head->space->observer, "head.input", -1, dx);
     return 0;
 }
 

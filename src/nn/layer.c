@@ -1,8 +1,10 @@
 #include "nn/layer.h"
 
 #include "base/fault.h"
+#include "nn/observer.h"
 #include "nn/residual.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static int declare_norm(Model *model, int l, const char *name, int *index) {
@@ -105,11 +107,51 @@ static int ffn_sublayer(Model *model, int l, const Pass *pass) {
     return ffn_hidden(&layer->ffn, pass, saved->normed_ffn, &saved->ffn);
 }
 
+/* For tests: a NaN where the middle layer's result begins. */
+static void inject_nan(const Model *model, int l, const Pass *pass, Phase phase, Tensor result) {
+    if (l != model->config.layers / 2 || !pass->training || !result.data) return;
+    if (fault_take("nan", phase)) *result.data = (real)NAN;
+}
+
+static Tensor first_hidden(const FfnSaved *saved) {
+    Range owned = saved->hidden.owned;
+    return range_size(owned) ? saved->hidden.shard[owned.begin] : (Tensor){0};
+}
+
+static void observe_attention(const Model *model, int l) {
+    const LayerSaved *saved = &model->layer[l].saved;
+    Observer *observer = model->space.observer;
+    int64_t head = model->layer[l].attention.head_dim;
+    int64_t group = head * model->layer[l].attention.group_heads;
+    observe_whole(observer, "norm.attention", l, saved->normed_attention);
+    observe_cut(observer, "attention.q", l, &model->groups, group, &saved->attention.q);
+    observe_cut(observer, "attention.k", l, &model->groups, head, &saved->attention.k);
+    observe_cut(observer, "attention.v", l, &model->groups, head, &saved->attention.v);
+    observe_cut(observer, "attention.context", l, &model->groups, group, &saved->attention.o);
+    observe_whole(observer, "attention.o", l, model->sum);
+    observe_whole(observer, "resid.attention", l, saved->middle);
+}
+
+static void observe_hidden(const Model *model, int l) {
+    const Layer *layer = &model->layer[l];
+    const LayerSaved *saved = &layer->saved;
+    Observer *observer = model->space.observer;
+    observe_whole(observer, "norm.ffn", l, saved->normed_ffn);
+    if (layer->ffn.gate >= 0)
+        observe_cut(observer, "ffn.gate", l, &model->channels, 1, &saved->ffn.gate);
+    observe_cut(observer, "ffn.up", l, &model->channels, 1, &saved->ffn.up);
+    observe_cut(observer, "ffn.act", l, &model->channels, 1, &saved->ffn.hidden);
+}
+
 int layer_forward(Model *model, int l, const Pass *pass) {
     const Layer *layer = &model->layer[l];
     int status = attention_sublayer(model, l);
-    if (!status) status = ffn_sublayer(model, l, pass);
     if (status) return status;
+    observe_attention(model, l);
+    status = ffn_sublayer(model, l, pass);
+    if (status) return status;
+    inject_nan(model, l, pass, PHASE_FORWARD, first_hidden(&layer->saved.ffn));
+    observe_hidden(model, l);
     Partials part = exchange_begin(model->exchange_ffn, model->sum);
     ffn_down(&layer->ffn, &layer->saved.ffn, &part);
     status = exchange_sum(model->exchange_ffn);
@@ -118,6 +160,8 @@ int layer_forward(Model *model, int l, const Pass *pass) {
     const real *bias = layer->ffn.down_bias < 0 ? NULL : gain_of(model, layer->ffn.down_bias);
     residual_add(&model->space, layer->saved.middle, model->sum, bias, &dropout,
                  model->stream[l + 1]);
+    observe_whole(model->space.observer, "ffn.down", l, model->sum);
+    observe_whole(model->space.observer, "resid.ffn", l, model->stream[l + 1]);
     return 0;
 }
 
@@ -173,9 +217,33 @@ static int attention_sublayer_backward(Model *model, int l) {
     return 0;
 }
 
+static void observe_ffn_backward(const Model *model, int l) {
+    const Ffn *ffn = &model->layer[l].ffn;
+    const int made[] = {ffn->down_bias,          ffn->down, ffn->gate,
+                        ffn->gate_bias,          ffn->up,   ffn->up_bias,
+                        model->layer[l].norm_ffn};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        observe_parameter(model->space.observer, l, &model->set, made[i]);
+    observe_whole_gradient(model->space.observer, "resid.attention", l, model->gradient);
+}
+
+static void observe_attention_backward(const Model *model, int l) {
+    const SelfAttention *attention = &model->layer[l].attention;
+    const int made[] = {attention->o, attention->q, attention->k, attention->v,
+                        model->layer[l].norm_attention};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        observe_parameter(model->space.observer, l, &model->set, made[i]);
+    observe_whole_gradient(model->space.observer, "layer.input", l, model->gradient);
+}
+
 int layer_backward(Model *model, int l, const Pass *pass) {
     int status = recompute(model, l, pass);
     if (!status) status = ffn_sublayer_backward(model, l, pass);
-    if (!status) status = attention_sublayer_backward(model, l);
-    return status;
+    if (status) return status;
+    observe_ffn_backward(model, l);
+    status = attention_sublayer_backward(model, l);
+    if (status) return status;
+    inject_nan(model, l, pass, PHASE_BACKWARD, model->gradient);
+    observe_attention_backward(model, l);
+    return 0;
 }

@@ -5,6 +5,7 @@
 #include "math/attention.h"
 #include "nn/init_keys.h"
 #include "nn/layer.h"
+#include "nn/observer.h"
 #include "nn/residual.h"
 
 #include <stdlib.h>
@@ -138,9 +139,14 @@ void model_forget(Model *model) {
 }
 
 static int forward(Model *model, const Pass *pass, const int32_t *tokens) {
+    observe_begin(model->space.observer, pass->microbatch);
+    Phase phase = pass->training ? PHASE_FORWARD : PHASE_EVALUATE;
+    watch_phase(model->grid->watch, phase);
     residual_embed(&model->space, model->grid, &model->set, &model->set.param[model->embedding],
                    tokens, model->stream[0]);
+    observe_whole(model->space.observer, "embed", -1, model->stream[0]);
     for (int l = 0; l < model->config.layers; l++) {
+        watch_phase(model->grid->watch, phase);
         int status = fault_point(PHASE_FORWARD);
         if (!status) status = layer_forward(model, l, pass);
         if (status) return status;
@@ -156,12 +162,14 @@ int model_train(Model *model, const Pass *pass, const int32_t *tokens, const int
     if (!status)
         status = head_loss(&model->head, last(model), targets, scale, model->gradient, loss);
     for (int l = (int)model->config.layers - 1; l >= 0 && !status; l--) {
+        watch_phase(model->grid->watch, PHASE_BACKWARD);
         status = fault_point(PHASE_BACKWARD);
         if (!status) status = layer_backward(model, l, pass);
     }
     if (status) return status;
     residual_embed_backward(&model->space, &model->set, &model->set.param[model->embedding], tokens,
                             model->gradient);
+    observe_parameter(model->space.observer, -1, &model->set, model->embedding);
     return 0;
 }
 

@@ -25,6 +25,8 @@ typedef struct {
     bool training;            /* dropout on */
 } Pass;
 
+typedef struct Observer Observer; /* nn/observer.h */
+
 typedef struct {
     int threads;
     int row_shards;      /* min(grid.tensor, T): how sums over rows are cut */
@@ -32,8 +34,9 @@ typedef struct {
     size_t thread_bytes; /* scratch per thread */
     char *thread_memory;
     GemmList products;
-    double *row_sums; /* [row_shards, widest] partial sums over rows */
-    int64_t widest;   /* most columns any row sum has */
+    double *row_sums;   /* [row_shards, widest] partial sums over rows */
+    int64_t widest;     /* most columns any row sum has */
+    Observer *observer; /* is shown what is made; NULL: nobody */
 } Workspace;
 
 /* Before memory: at least this much scratch per thread; row sums of at least this many columns. */

@@ -109,6 +109,7 @@ static void sum_blocks(GradientNorm *norm, const ParamSet *set, int threads) {
 double gradient_norm(GradientNorm *norm, const ParamSet *set, Grid *grid, int threads) {
     sum_blocks(norm, set, threads);
     int64_t block = 0, first = 0;
+    bool own_finite = true; /* replicas, of which one counts, too */
     for (int p = 0; p < set->count; p++) {
         const Param *param = &set->param[p];
         for (int s = 0; s < param->shards; s++) norm->shard[first + s] = 0;
@@ -117,6 +118,7 @@ double gradient_norm(GradientNorm *norm, const ParamSet *set, Grid *grid, int th
             int64_t count = blocks_of(param_shard_rows(param, s) * param_shard_cols(param, s));
             for (int64_t b = 0; b < count; b++) sum += norm->block[block++];
             if (param->split != SPLIT_NONE || set->tensor_rank == 0) norm->shard[first + s] = sum;
+            own_finite = own_finite && isfinite(sum);
         }
         first += param->shards;
     }
@@ -127,7 +129,7 @@ double gradient_norm(GradientNorm *norm, const ParamSet *set, Grid *grid, int th
         total += tree_sum_doubles(norm->shard + first, set->param[p].shards);
         first += set->param[p].shards;
     }
-    return sqrt(total);
+    return own_finite || !isfinite(total) ? sqrt(total) : NAN;
 }
 
 double gradient_clip_scale(double norm, double clip) {

@@ -17,7 +17,8 @@ void adamw_update(const AdamW *adamw, const ParamSet *set, int64_t update, doubl
 
 /* Euclidean norm of the whole model's gradient: squares in double over fixed blocks of each logical
  * shard, shards up the tensor tree, tensors in order; a replicated tensor counts once. Same bits on
- * every layout. */
+ * every layout; NaN on a rank whose own replica of something isn't finite, though the one that
+ * counts is. */
 typedef struct {
     double *block; /* sums of this rank's blocks */
     double *shard; /* [all logical shards of all tensors] */

@@ -15,14 +15,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-static const char *const CLAIM = ".claim";
-
 /* Whether anything but a claim is there. */
 static int is_used(const char *dir, bool *used) {
     FileNames names;
     int status = files_list(dir, &names);
     *used = false;
-    for (int i = 0; !status && i < names.count; i++) *used |= strcmp(names.name[i], CLAIM) != 0;
+    for (int i = 0; !status && i < names.count; i++)
+        *used |= strcmp(names.name[i], DIRECTORY_CLAIM) != 0;
     if (!status) files_names_release(&names);
     return status;
 }
@@ -44,7 +43,8 @@ static int take_lock(const char *dir, int claim) {
     gethostname(host, sizeof host - 1);
     int length = snprintf(owner, sizeof owner, "process %ld on %s", (long)getpid(), host);
     if (ftruncate(claim, 0) || pwrite(claim, owner, (size_t)length, 0) != length)
-        return error_set(WEFT_RUNTIME, "%s/%s: can't write: %s", dir, CLAIM, strerror(errno));
+        return error_set(WEFT_RUNTIME, "%s/%s: can't write: %s", dir, DIRECTORY_CLAIM,
+                         strerror(errno));
     return 0;
 }
 
@@ -59,12 +59,15 @@ int directory_claim(const char *dir, bool resuming, int *claim) {
                            "run.dir = %s: isn't empty; --resume auto continues it, another run.dir "
                            "starts afresh",
                            dir);
-    if (!status) status = files_join(path, sizeof path, dir, CLAIM);
+    if (!status) status = files_join(path, sizeof path, dir, DIRECTORY_CLAIM);
     if (status) return status;
     *claim = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (*claim < 0) return error_set(WEFT_RUNTIME, "%s: can't write: %s", path, strerror(errno));
     status = take_lock(dir, *claim);
-    if (status) directory_leave(*claim);
+    if (status) {
+        directory_leave(*claim);
+        *claim = -1;
+    }
     return status;
 }
 

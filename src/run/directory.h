@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define DIRECTORY_CLAIM ".claim" /* the file in it that says whose it is at present */
+
 /* Makes the directory and claims it for this job until directory_leave (or the end of the process,
  * however it ends). A directory that isn't empty is somebody's run: it is refused unless
  * `resuming`. 0; WEFT_USAGE naming run.dir and, where another job has claimed it, that job; or

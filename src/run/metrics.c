@@ -89,6 +89,8 @@ int metrics_write(Metrics *metrics, const StepReport *r) {
         "seconds_compute", number(compute), "seconds_communication", number(r->communication),
         "seconds_optimizer", number(r->optimizer), "seconds_checkpoint", number(r->checkpoint),
         "peak_rss_bytes", (json_int_t)r->peak_bytes, "samples", samples);
+    if (object && r->repeated) json_object_set_new(object, "repeated", json_true());
+    if (object && r->skipped) json_object_set_new(object, "skipped", json_true());
     if (object && r->evaluated) {
         char held_hex[64];
         snprintf(held_hex, sizeof held_hex, "%a", r->held_out);

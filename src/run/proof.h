@@ -1,16 +1,20 @@
-/* proof.json: what the steps after a checkpoint were, so that anybody can repeat them.
+/* The proof of a checkpoint's continuation: what the steps after it were, in the checkpoint's
+ * proof.json (format: checkpoint/proof_file.h).
  *
- *   {"format": "weft-proof", "version": 1, "step": 100, "fingerprint": of the checkpoint,
- *    "config": the resolved INI text that the steps were made under, "identity": who computed,
- *    "digest": XXH3-128 of the rest (compact, sorted keys),
- *    "steps": [{"step": 101, "samples": [...], "loss": "0x1.8p+1", "loss_decimal": 3.0,
- *               "grad_norm": hex, "lr": hex, "fingerprint": ..., "tensors": {"value/NAME": part of
- * the fingerprint, ...}}, ...]}
+ *     proofs = proofs_open(&trainer);
+ *     proofs_begin(proofs, &trainer, directory);      // after resuming, and when a save has begun
+ *     after each step: proofs_step(proofs, &trainer, &report);
+ *     proofs_published(proofs, step, true);           // once that directory is there
+ *     proofs_close(proofs);
  *
  * A run keeps a list of its checkpoints whose next checkpoint.proof_steps steps haven't all
  * happened. When they have, and the checkpoint is published, the first rank writes the file. Where
- * a proof is there already (the run was resumed from that checkpoint), the steps are compared with
- * it instead, and a difference is a warning. */
+ * a proof is there already (an interrupted run repeats its steps), it stays and the steps are
+ * compared with it: a difference is a warning that names step and tensor. A checkpoint that is gone
+ * again is passed over.
+ *
+ * Each step under proof, and each checkpoint that no such step led to, costs one hash of the state.
+ */
 #ifndef WEFT_RUN_PROOF_H
 #define WEFT_RUN_PROOF_H
 
@@ -18,19 +22,20 @@
 
 typedef struct Proofs Proofs;
 
-/* NULL when checkpoint.proof_steps is 0 or memory is short. */
+/* NULL when checkpoint.proof_steps is 0 or memory is short (a warning). */
 Proofs *proofs_open(const Trainer *trainer);
 
-/* The run stands at a checkpoint: one that is being saved, or the one it was resumed from, at
- * `directory`. Same on all ranks. */
-int proofs_begin(Proofs *proofs, const Trainer *trainer, const char *directory);
+/* The trainer stands at a checkpoint: one that is being saved, or the one it was resumed from.
+ * `directory`: where it is or will be. Same on all ranks. Collective over GROUP_GRID; 0 or a
+ * negative code, agreed. */
+int proofs_begin(Proofs *proofs, Trainer *trainer, const char *directory);
 
 /* After a step. Collective over GROUP_GRID when a proof is under way. 0 or a negative code,
  * agreed. */
 int proofs_step(Proofs *proofs, Trainer *trainer, const StepReport *report);
 
-/* The checkpoint of `step` is published, or (published false) its save has failed: proofs that are
- * complete are written. A proof that can't be written is a warning. */
+/* The checkpoint of `step` is published, or (published false) its save has failed: the first rank
+ * has to be told, others may. A proof that can't be written is a warning. */
 void proofs_published(Proofs *proofs, int64_t step, bool published);
 
 /* At the end of the run: what there is of the unfinished ones is written. NULL is allowed. */

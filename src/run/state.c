@@ -7,10 +7,12 @@
 #include "base/log.h"
 #include "build_id.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/publish.h"
 #include "run/directory.h"
 #include "run/identity.h"
 #include "run/setup.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,7 +47,8 @@ static json_t *implementation_block(void) {
                      "trainer_step");
 }
 
-static int make_blocks(Trainer *trainer, Blocks *blocks) {
+/* held_out: the loss at this state, NAN when it isn't known. */
+static int make_blocks(const Trainer *trainer, double held_out, Blocks *blocks) {
     char *text = config_format(&trainer->config);
     *blocks = (Blocks){config_function(&trainer->config, trainer->data.order.samples),
                        config_details(&trainer->config), origin_block(trainer)};
@@ -56,48 +59,59 @@ static int make_blocks(Trainer *trainer, Blocks *blocks) {
         failed =
             json_object_set_new(blocks->details, "implementation", implementation_block()) ||
             json_object_set_new(blocks->details, "training_data_digest", json_string(digest)) ||
-            json_object_set_new(blocks->origin, "config", json_string(text));
+            json_object_set_new(blocks->origin, "config", json_string(text)) ||
+            (isfinite(held_out) &&
+             json_object_set_new(blocks->origin, "held_out_loss", json_real(held_out)));
     }
     free(text);
     return failed ? error_set(WEFT_RUNTIME, "out of memory: manifest") : 0;
 }
 
+CheckpointPlaces state_places(const Trainer *trainer) {
+    int tensor = (int)trainer->config.grid.tensor, data = (int)trainer->config.grid.data;
+    return (CheckpointPlaces){axis_layout(tensor, tensor, trainer->grid->tp),
+                              axis_layout(data, data, trainer->grid->dp)};
+}
+
 static CheckpointState checkpoint_state(const Trainer *trainer, const Blocks *blocks) {
     const Config *config = &trainer->config;
-    int tensor = (int)config->grid.tensor, data = (int)config->grid.data;
     return (CheckpointState){
-        .grid_tensor = tensor,
-        .grid_data = data,
+        .grid_tensor = (int)config->grid.tensor,
+        .grid_data = (int)config->grid.data,
         .step = trainer->step,
         .tokens = trainer->tokens_seen,
         .function = blocks->function,
         .details = blocks->details,
         .origin = blocks->origin,
-        .tensor_files = axis_layout(tensor, tensor, trainer->grid->tp),
-        .data_files = axis_layout(data, data, trainer->grid->dp),
+        .places = state_places(trainer),
+        .retention = {(int)config->checkpoint.keep, config->checkpoint.keep_every,
+                      config->checkpoint.keep_best},
     };
 }
 
-int state_fingerprint(Trainer *trainer, Hash128 *fingerprint) {
+int state_parts(Trainer *trainer, Hash128 *parts, Hash128 *fingerprint) {
     Blocks blocks;
-    int status = comm_agree(trainer->grid, GROUP_GRID, make_blocks(trainer, &blocks));
+    int status = comm_agree(trainer->grid, GROUP_GRID, make_blocks(trainer, NAN, &blocks));
     if (!status) {
         CheckpointState state = checkpoint_state(trainer, &blocks);
-        status = checkpoint_fingerprint(trainer->grid, &trainer->model.set, &state, fingerprint);
+        status = checkpoint_parts(trainer->grid, &trainer->model.set, &state, parts, fingerprint);
     }
     blocks_release(&blocks);
     return status;
 }
 
-int state_save(Trainer *trainer) {
+int state_fingerprint(Trainer *trainer, Hash128 *fingerprint) {
+    return state_parts(trainer, NULL, fingerprint);
+}
+
+int state_save(Trainer *trainer, Saver *saver, double held_out) {
     Blocks blocks;
     int status = fault_point(PHASE_SAVE);
-    int made = make_blocks(trainer, &blocks);
+    int made = make_blocks(trainer, held_out, &blocks);
     status = comm_agree(trainer->grid, GROUP_GRID, status ? status : made);
     if (!status) {
         CheckpointState state = checkpoint_state(trainer, &blocks);
-        status = checkpoint_save(trainer->grid, &trainer->model.set, &state,
-                                 trainer->config.run.dir, (int)trainer->config.checkpoint.keep);
+        status = saver_begin(saver, &state, trainer->config.run.dir);
     }
     blocks_release(&blocks);
     return status;
@@ -182,7 +196,7 @@ static void tell_changes(const Trainer *trainer, const json_t *manifest, const c
                  identity, identity_text());
 }
 
-static int take_manifest(Trainer *trainer, const char *directory) {
+static int take_manifest(Trainer *trainer, const char *directory, bool tells) {
     json_t *manifest;
     int status = checkpoint_manifest(directory, &manifest);
     if (status) return status;
@@ -191,7 +205,8 @@ static int take_manifest(Trainer *trainer, const char *directory) {
     if (!status) {
         trainer->step = json_integer_value(json_object_get(manifest, "step"));
         trainer->tokens_seen = json_integer_value(json_object_get(manifest, "tokens"));
-        if (group_rank(trainer->grid, GROUP_GRID) == 0) tell_changes(trainer, manifest, directory);
+        if (tells && group_rank(trainer->grid, GROUP_GRID) == 0)
+            tell_changes(trainer, manifest, directory);
     }
     json_decref(manifest);
     return status;
@@ -204,11 +219,11 @@ static void lose_moments(ParamSet *set) {
     memset(set->arena[PARAM_MOMENT2], 0, params_bytes(set, 1));
 }
 
-int state_resume(Trainer *trainer, const char *from) {
-    char directory[FILES_PATH];
+int state_resume(Trainer *trainer, const char *from, char directory[FILES_PATH]) {
     bool automatic = !strcmp(from, "auto");
-    int status = find_together(trainer, automatic ? trainer->config.run.dir : from, directory,
-                               sizeof directory);
+    if (group_rank(trainer->grid, GROUP_GRID) == 0) publish_recover(trainer->config.run.dir);
+    int status =
+        find_together(trainer, automatic ? trainer->config.run.dir : from, directory, FILES_PATH);
     if (status) return status;
     if (!directory[0] && automatic) {
         log_info("%s holds no checkpoint: starting at step 0", trainer->config.run.dir);
@@ -218,13 +233,22 @@ int state_resume(Trainer *trainer, const char *from) {
         return comm_agree(trainer->grid, GROUP_GRID,
                           error_set(WEFT_INPUT, "--resume %s: there is no checkpoint in it", from));
     status = fault_point(PHASE_LOAD);
-    if (!status) status = take_manifest(trainer, directory);
+    if (!status) status = take_manifest(trainer, directory, true);
     if (!status && !automatic && group_rank(trainer->grid, GROUP_GRID) == 0)
         status = directory_check_branch(trainer->config.run.dir, directory, trainer->step);
     status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) status = checkpoint_load(trainer->grid, &trainer->model.set, directory);
     lose_moments(&trainer->model.set);
     if (!status) log_info("resuming from %s at step %lld", directory, (long long)trainer->step);
+    return status;
+}
+
+int state_load(Trainer *trainer, const char *directory) {
+    int status = fault_point(PHASE_LOAD);
+    if (!status) status = take_manifest(trainer, directory, false);
+    status = comm_agree(trainer->grid, GROUP_GRID, status);
+    if (!status) status = checkpoint_load(trainer->grid, &trainer->model.set, directory);
+    lose_moments(&trainer->model.set);
     return status;
 }
 

@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/files.h"
+#include "run/guard.h"
 #include "run/setup.h"
 
 #include <stdio.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +63,7 @@ static int same_data(const Trainer *trainer) {
 
 static int open_data(Trainer *trainer) {
     DatasetSpec spec = setup_dataset(&trainer->config);
+    watch_phase(trainer->grid->watch, PHASE_DATA);
     int status = fault_point(PHASE_DATA);
     if (!status) status = dataset_open(&trainer->data, &spec);
     if (status == WEFT_INPUT && !files_exists(spec.train) && spec.train[0] != '/')
@@ -118,6 +119,7 @@ static int accumulate_leaf(Trainer *trainer, int shard, real *into, double *loss
     trainer->model.set.arena[PARAM_GRADIENT] = into;
     *loss = 0;
     for (int64_t m = shard * microbatches; m < (shard + 1) * microbatches; m++) {
+        watch_phase(trainer->grid->watch, PHASE_DATA);
         int status = dataset_train_batch(&trainer->data, trainer->step, config->train.global_batch,
                                          m, trainer->tokens, trainer->targets, NULL);
         Pass pass = {trainer->step, m, true};
@@ -146,21 +148,26 @@ static int accumulate(Trainer *trainer, int begin, int end, real *into, int leve
     return 0;
 }
 
-/* The gradient and loss of the global batch, on all ranks. */
-static int global_gradient(Trainer *trainer, double *loss) {
+int trainer_gradient(Trainer *trainer, double *loss, double *norm) {
     ParamSet *set = &trainer->model.set;
     double partial[TREE_MAX_SUBTREES];
     Partials part =
         exchange_begin(trainer->exchange, tensor_view(trainer->gradient, 1, set->elements));
     int status = 0;
-    for (int i = 0; i < part.count && !status; i++)
+    trainer->own_loss = 0;
+    for (int i = 0; i < part.count && !status; i++) {
         status = accumulate(trainer, (int)part.subtree[i].begin, (int)part.subtree[i].end,
                             part.sum[i].data, 0, &partial[i]);
+        if (!status) trainer->own_loss += partial[i];
+    }
     if (!status) status = exchange_sum(trainer->exchange);
     if (!status) status = exchange_sum_doubles(trainer->exchange, partial, 1, loss);
     set->arena[PARAM_GRADIENT] = trainer->gradient;
+    if (status) return status;
     *loss /= (double)(trainer->config.train.global_batch * trainer->config.model.context);
-    return status;
+    watch_phase(trainer->grid->watch, PHASE_OPTIMIZER);
+    *norm = gradient_norm(&trainer->norm, set, trainer->grid, trainer->threads);
+    return 0;
 }
 
 static void report_samples(Trainer *trainer, StepReport *report) {
@@ -170,33 +177,36 @@ static void report_samples(Trainer *trainer, StepReport *report) {
     report->samples = hash_bytes(trainer->samples, (size_t)count * sizeof *trainer->samples);
 }
 
-/* All ranks hold the same two numbers, so all stop here, with the parameters of the step before. */
-static int check_finite(const Trainer *trainer, const StepReport *report) {
-    if (isfinite(report->loss) && isfinite(report->norm)) return 0;
-    error_set(WEFT_RUNTIME,
-              "step %lld: loss %g, gradient norm %g: the run has diverged and stops before the "
-              "update; go on from a checkpoint with a lower optim.lr, a longer optim.warmup or "
-              "optim.clip",
-              (long long)trainer->step + 1, report->loss, report->norm);
-    error_set_agreed(true);
-    return WEFT_RUNTIME;
+/* For tests: the highest bit of an exponent, of a parameter that all ranks hold. */
+static void flip_bit(const ParamSet *set) {
+    if (!fault_take("bitflip", PHASE_OPTIMIZER)) return;
+    const Param *gain = &set->param[params_find(set, "model.norm.weight")];
+    unsigned char *bytes = (unsigned char *)param_shard(set, gain, PARAM_VALUE, 0).data;
+    bytes[sizeof(real) - 1] ^= 0x40;
+}
+
+static int update(Trainer *trainer, const StepReport *report) {
+    watch_phase(trainer->grid->watch, PHASE_OPTIMIZER);
+    int status = fault_point(PHASE_OPTIMIZER);
+    if (status) return status;
+    if (!report->skipped)
+        adamw_update(&trainer->adamw, &trainer->model.set, trainer->step + 1, report->rate,
+                     gradient_clip_scale(report->norm, trainer->config.optim.clip),
+                     trainer->threads);
+    flip_bit(&trainer->model.set);
+    return 0;
 }
 
 int trainer_step(Trainer *trainer, StepReport *report) {
     double start = clock_seconds(), communication = trainer->grid->counters.seconds;
     report_samples(trainer, report);
-    int status = global_gradient(trainer, &report->loss);
+    int status = trainer_gradient(trainer, &report->loss, &report->norm);
+    if (!status) status = guard_step(trainer, report);
     if (status) return status;
     double before = clock_seconds();
-    report->norm =
-        gradient_norm(&trainer->norm, &trainer->model.set, trainer->grid, trainer->threads);
-    status = check_finite(trainer, report);
-    if (status) return status;
     report->rate = schedule_rate(&trainer->schedule, trainer->step);
-    status = fault_point(PHASE_OPTIMIZER);
+    status = update(trainer, report);
     if (status) return status;
-    adamw_update(&trainer->adamw, &trainer->model.set, trainer->step + 1, report->rate,
-                 gradient_clip_scale(report->norm, trainer->config.optim.clip), trainer->threads);
     trainer->step++;
     report->step_tokens = trainer->config.train.global_batch * trainer->config.model.context;
     trainer->tokens_seen += report->step_tokens;
@@ -227,6 +237,7 @@ static int evaluate_all(Trainer *trainer, int64_t batches, double *loss, double 
 
 int trainer_evaluate(Trainer *trainer, double *mean, int64_t *tokens) {
     int64_t batches = dataset_eval_batches(&trainer->data, trainer->config.eval.sequences);
+    watch_phase(trainer->grid->watch, PHASE_EVALUATE);
     double *loss = memory_allocate((size_t)(2 * batches) * sizeof(double), "held-out losses");
     int status = comm_agree(trainer->grid, GROUP_GRID, loss ? 0 : WEFT_RUNTIME);
     if (!status) status = evaluate_all(trainer, batches, loss, loss + batches);

@@ -28,6 +28,8 @@ typedef struct {
     AdamW adamw;
     Schedule schedule;
     GradientNorm norm;
+    double own_loss; /* of this rank's batch shards in the last gradient */
+    int skips;       /* steps without an update, in a row until now (run/guard.h) */
     Hash128 data_digest, held_digest; /* of the files */
     int64_t step, tokens_seen;        /* steps done; target tokens seen */
     int32_t *tokens, *targets;        /* [T] */
@@ -39,9 +41,15 @@ typedef struct {
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training);
 void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
 
-/* One step; fills what the report says of it. Collective over GROUP_GRID. 0 or a negative code (not
- * agreed: some ranks may wait in a collective). */
+/* One step; fills what the report says of it. A gradient that isn't finite is not used (see
+ * run/guard.h). Collective over GROUP_GRID. 0 or a negative code (not agreed, unless it says so:
+ * some ranks may wait in a collective). */
 int trainer_step(Trainer *trainer, StepReport *report);
+
+/* The present step's gradient into trainer->gradient, mean loss and gradient norm, which may differ
+ * between ranks when they aren't finite. As often as wanted: the same bits. Collective over
+ * GROUP_GRID. 0 or a negative code (not agreed). */
+int trainer_gradient(Trainer *trainer, double *loss, double *norm);
 
 /* Mean held-out loss per token, and over how many. Collective over GROUP_GRID. 0 or a negative code
  * (not agreed: see trainer_step). */

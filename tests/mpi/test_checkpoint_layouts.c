@@ -66,7 +66,7 @@ static void on_layout(const Layout *layout, void (*act)(PatternModel *, void *),
 
 static void save(PatternModel *model, void *run) {
     pattern_fill(model);
-    int status = checkpoint_save(&grid, &model->set, &model->state, run, 0);
+    int status = checkpoint_save(&grid, &model->set, &model->state, run);
     ck_assert_msg(status == 0, "%s", error_message());
 }
 
@@ -202,7 +202,7 @@ static void save_on_a_full_disk(PatternModel *model, void *run) {
     signal(SIGXFSZ, SIG_IGN);
     bool last = group_rank(&grid, GROUP_GRID) == group_size(&grid, GROUP_GRID) - 1;
     if (last) setrlimit(RLIMIT_FSIZE, &none);
-    int status = checkpoint_save(&grid, &model->set, &model->state, run, 0);
+    int status = checkpoint_save(&grid, &model->set, &model->state, run);
     if (last) setrlimit(RLIMIT_FSIZE, &unlimited);
     ck_assert_int_eq(status, WEFT_RUNTIME);
     ck_assert(error_is_agreed());

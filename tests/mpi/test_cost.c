@@ -32,11 +32,12 @@ static void step(Trainer *trainer) {
 
 /* Per microbatch: one gather of embeddings; four sums a layer (two regions, each forward and
  * backward); the head's three small ones and its sum. Recomputing a block repeats its attention's
- * sum. Per step: one for the gradient norm. */
+ * sum. Per step: one for the gradient norm, and one word that says whether all ranks found it finite.
+ */
 static int64_t expected_collectives(const Config *config, const char *recompute) {
     int64_t microbatches = config->train.global_batch / config->train.micro_batch;
     int64_t layer = strcmp(recompute, "block") ? 4 : 5;
-    return microbatches * (1 + LAYERS * layer + 3 + 1) + 1;
+    return microbatches * (1 + LAYERS * layer + 3 + 1) + 2;
 }
 
 START_TEST(one_exchange_per_region) {

@@ -54,16 +54,15 @@ void pattern_open(PatternModel *model, const Grid *grid, int grid_tensor, int gr
                                 "activation", "silu", "d_ff", 11, "hidden_dropout", 0.1, "tied", 0);
     model->details = json_pack("{s:{s:f}}", "optimizer", "lr", 1e-3);
     model->origin = json_pack("{s:i, s:i}", "tp", grid->tp, "dp", grid->dp);
-    model->state =
-        (CheckpointState){.grid_tensor = grid_tensor,
-                          .grid_data = grid_data,
-                          .step = 12,
-                          .tokens = 4711,
-                          .function = model->function,
-                          .details = model->details,
-                          .origin = model->origin,
-                          .tensor_files = axis_layout(grid_tensor, grid_tensor, grid->tp),
-                          .data_files = axis_layout(grid_data, grid_data, grid->dp)};
+    model->state = (CheckpointState){.grid_tensor = grid_tensor,
+                                     .grid_data = grid_data,
+                                     .step = 12,
+                                     .tokens = 4711,
+                                     .function = model->function,
+                                     .details = model->details,
+                                     .origin = model->origin,
+                                     .places = {axis_layout(grid_tensor, grid_tensor, grid->tp),
+                                                axis_layout(grid_data, grid_data, grid->dp)}};
 }
 
 void pattern_close(PatternModel *model) {
@@ -119,6 +118,19 @@ int64_t pattern_mismatches(const PatternModel *model) {
     return mismatches;
 }
 
+real *pattern_element(const PatternModel *model, const char *tensor, ParamRole role, int64_t row,
+                      int64_t col) {
+    const ParamSet *set = &model->set;
+    const Param *param = &set->param[params_find(set, tensor)];
+    for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+        Tensor shard = param_shard(set, param, role, s);
+        int64_t r = row - param_first_row(param, s), c = col - param_first_col(param, s);
+        if (r >= 0 && r < shard.rows && c >= 0 && c < shard.cols) return tensor_row(shard, r) + c;
+    }
+    ck_abort_msg("[%d, %d] of %s isn't on this rank", (int)row, (int)col, tensor);
+    return NULL;
+}
+
 void scratch_make(char path[SCRATCH_PATH]) {
     snprintf(path, SCRATCH_PATH, "/tmp/weft-checkpoint-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(path));
@@ -139,7 +151,8 @@ void serial_end(SerialRun *run) {
 void serial_save(SerialRun *run, int64_t step, int keep) {
     PatternModel *model = &run->model;
     model->state.step = step;
-    int status = checkpoint_save(&run->grid, &model->set, &model->state, run->run_dir, keep);
+    model->state.retention.keep = keep;
+    int status = checkpoint_save(&run->grid, &model->set, &model->state, run->run_dir);
     ck_assert_msg(status == 0, "%s", error_message());
 }
 

@@ -26,6 +26,10 @@ real pattern_value(int tensor, ParamRole role, int64_t index);
 void pattern_fill(PatternModel *model);
 int64_t pattern_mismatches(const PatternModel *model); /* elements on this rank that differ */
 
+/* Where this rank holds an element, by its place in the whole tensor. */
+real *pattern_element(const PatternModel *model, const char *tensor, ParamRole role, int64_t row,
+                      int64_t col);
+
 /* A new empty directory for one test. */
 #define SCRATCH_PATH 64
 void scratch_make(char path[SCRATCH_PATH]);

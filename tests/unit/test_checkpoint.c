@@ -51,7 +51,7 @@ START_TEST(any_logical_grid_loads_into_any_other) {
         pattern_open(&saved, &run.grid, grids[from][0], grids[from][1]);
         pattern_fill(&saved);
         saved.state.step = from;
-        ck_assert_int_eq(checkpoint_save(&run.grid, &saved.set, &saved.state, run.run_dir, 0), 0);
+        ck_assert_int_eq(checkpoint_save(&run.grid, &saved.set, &saved.state, run.run_dir), 0);
         serial_path(&run, from, "", path);
         ck_assert_int_eq(checkpoint_verify(path), 0);
         for (int to = 0; to < GRIDS; to++) {

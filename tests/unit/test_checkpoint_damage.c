@@ -341,7 +341,7 @@ START_TEST(single_bits_are_found_or_mean_nothing) {
     scratch_make(run.run_dir);
     pattern_open(&small, &run.grid, 2, 1);
     pattern_fill(&small);
-    ck_assert_int_eq(checkpoint_save(&run.grid, &small.set, &small.state, run.run_dir, 0), 0);
+    ck_assert_int_eq(checkpoint_save(&run.grid, &small.set, &small.state, run.run_dir), 0);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         size_t size;
         free(read_file(files[i].file, &size));

@@ -126,7 +126,7 @@ START_TEST(what_is_not_a_directory_is_not_replaced) {
     serial_path(&run, 5, "", path);
     run.model.state.step = 5;
     ck_assert_int_eq(symlink("/tmp", path), 0);
-    ck_assert_int_eq(checkpoint_save(&run.grid, &run.model.set, &run.model.state, run.run_dir, 0),
+    ck_assert_int_eq(checkpoint_save(&run.grid, &run.model.set, &run.model.state, run.run_dir),
                      WEFT_RUNTIME);
     ck_assert_ptr_nonnull(strstr(error_message(), "step-00000005: is in the way"));
     check_names(1, (const char *[]){"step-00000005"});
@@ -139,7 +139,7 @@ END_TEST
 START_TEST(details_may_not_replace_fields) {
     serial_begin(&run);
     json_object_set_new(run.model.details, "fingerprint", json_string("0"));
-    ck_assert_int_eq(checkpoint_save(&run.grid, &run.model.set, &run.model.state, run.run_dir, 0),
+    ck_assert_int_eq(checkpoint_save(&run.grid, &run.model.set, &run.model.state, run.run_dir),
                      WEFT_RUNTIME);
     ck_assert_ptr_nonnull(strstr(error_message(), "fingerprint"));
     check_names(0, NULL);
