@@ -1,7 +1,7 @@
 /* Faults for tests: compiled in by -DWEFT_FAULTS alone, chosen at run time by --inject
  * kind@rank=R,step=N,phase=P,times=N,seconds=X (each part after the kind is optional: any rank, any
- * step, any phase, once). A step is the number of steps done before. Without WEFT_FAULTS nothing of
- * this costs or does anything.
+ * step, any phase, once). A step is the number of steps done before, also for what saves its
+ * result. Without WEFT_FAULTS nothing of this costs or does anything.
  *
  *   at each fault_point of the phase
  *     fail          an error

@@ -40,6 +40,18 @@ int saver_open(Saver **out, Grid *grid, const ParamSet *set, const CheckpointPla
     return status;
 }
 
+size_t saver_bytes(const Saver *saver) { return saver->stage.bytes; }
+
+int saver_bytes_predicted(const ParamSet *set, const CheckpointPlaces *places, int tensor_rank,
+                          int data_rank, size_t *bytes) {
+    Catalog catalog;
+    int status = catalog_from_shapes(&catalog, set, CATALOG_ROLES, places->tensor_files.shards,
+                                     places->data_files.shards);
+    *bytes = status ? 0 : stage_bytes(&catalog, places, tensor_rank, data_rank);
+    catalog_release(&catalog);
+    return status;
+}
+
 static void drop_state(Saver *saver) {
     json_decref((json_t *)saver->state.function);
     json_decref((json_t *)saver->state.details);
@@ -143,7 +155,7 @@ static int publish(void *context) {
     Hash128 identity;
     for (int64_t i = 0; i < catalog->entries; i++)
         catalog->entry[i].digest = saver->stage.digest[i];
-    int status = fault_point_of(PHASE_PUBLISH, saver->stage.step);
+    int status = fault_point_of(PHASE_PUBLISH, saver->stage.step - 1);
     if (!status)
         status =
             fingerprint_identity(catalog, state->function, state->step, state->tokens, &identity);

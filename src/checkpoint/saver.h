@@ -21,6 +21,12 @@ int saver_open(Saver **saver, Grid *grid, const ParamSet *set, const CheckpointP
 void saver_close(
     Saver *saver); /* waits for this rank's thread; what is unfinished is not published */
 
+/* Bytes of the copy that this rank holds; what it will be for a set that is declared only: 0 or
+ * WEFT_RUNTIME. */
+size_t saver_bytes(const Saver *saver);
+int saver_bytes_predicted(const ParamSet *set, const CheckpointPlaces *places, int tensor_rank,
+                          int data_rank, size_t *bytes);
+
 /* Checks the room on disk, makes the directory, takes the copy and starts writing. No save may be
  * under way. Collective over GROUP_GRID; agreed errors. */
 int saver_begin(Saver *saver, const CheckpointState *state, const char *run_dir);

@@ -33,14 +33,14 @@ size_t stage_bytes(const Catalog *catalog, const CheckpointPlaces *places, int t
 
 static int allocate(Stage *stage) {
     size_t entries = (size_t)stage->catalog.entries + 1;
-    size_t bytes =
+    stage->bytes =
         stage_bytes(&stage->catalog, &stage->places, stage->tensor_rank, stage->data_rank);
     stage->staged = calloc(entries, sizeof *stage->staged);
     stage->digest = calloc(entries, sizeof *stage->digest);
     stage->move = calloc(entries, sizeof *stage->move);
     if (!stage->staged || !stage->digest || !stage->move)
         return error_set(WEFT_RUNTIME, "out of memory: list of checkpoint pieces");
-    stage->memory = memory_allocate(bytes, "the copy of the state that a save writes from");
+    stage->memory = memory_allocate(stage->bytes, "the copy of the state that a save writes from");
     return stage->memory ? 0 : WEFT_RUNTIME;
 }
 
@@ -85,7 +85,7 @@ void stage_begin(Stage *stage, int64_t step) {
 /* For tests: a bit that turns between memory and disk. */
 static void flip_bit(const Stage *stage, real *data) {
     unsigned char *byte = (unsigned char *)data;
-    if (fault_take_of("bitflip", PHASE_SAVE, stage->step)) *byte ^= 16;
+    if (fault_take_of("bitflip", PHASE_SAVE, stage->step - 1)) *byte ^= 16;
 }
 
 static int write_entry(Stage *stage, const Hdf5File *file, int64_t i) {
@@ -96,7 +96,7 @@ static int write_entry(Stage *stage, const Hdf5File *file, int64_t i) {
                                fingerprint_piece(&stage->catalog.tensor[entry->tensor], entry->role,
                                                  entry->piece, data, entry->piece.cols));
     flip_bit(stage, data);
-    if (fault_take_of("enospc", PHASE_SAVE, stage->step))
+    if (fault_take_of("enospc", PHASE_SAVE, stage->step - 1))
         return error_set(WEFT_RUNTIME, "%s: can't write (No space left on device, injected)",
                          file->path);
     return store_write(file, &stage->catalog, entry, data);
@@ -114,8 +114,8 @@ static int write_file(Stage *stage, const char *directory, int t, int d) {
 }
 
 int stage_write(Stage *stage, const char *directory) {
-    if (fault_take_of("slow-disk", PHASE_SAVE, stage->step)) fault_sleep("slow-disk");
-    int status = fault_point_of(PHASE_WRITE, stage->step);
+    if (fault_take_of("slow-disk", PHASE_SAVE, stage->step - 1)) fault_sleep("slow-disk");
+    int status = fault_point_of(PHASE_WRITE, stage->step - 1);
     for (int t = 0; !status && t < stage->catalog.grid_tensor; t++)
         for (int d = 0; !status && d < stage->catalog.grid_data; d++)
             if (is_writer(stage, t, d)) status = write_file(stage, directory, t, d);

@@ -19,8 +19,9 @@ typedef struct {
     int64_t step;
     real **staged; /* by entry: its place in memory; NULL when another rank writes it */
     real *memory;
-    Piece *move; /* from the owners' arenas into `memory`: the same list on all ranks of the tensor
-                    group */
+    size_t bytes; /* of memory */
+    Piece *move;  /* from the owners' arenas into `memory`: the same list on all ranks of the tensor
+                     group */
     int64_t moves;
     Hash128 *digest;  /* by entry, of what this rank wrote; zero for the rest */
     Hash128 elements; /* fingerprint part of what this rank wrote */

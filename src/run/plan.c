@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "run/layout.h"
 #include "run/setup.h"
+#include "run/state.h"
 #include "run/trainer.h"
 
 enum { LEAST_K = 128 }; /* below this a BLAS call loses speed (measured: about 5 %) */
@@ -44,6 +45,8 @@ int plan_memory(const Config *config, int threads, int tp, int dp, int tensor_ra
                                .moments = 2 * one,
                                .activations = model_activation_bytes(&model),
                                .exchanges = exchange_plan(&model, tensor_rank, &batch, data_rank)};
+        CheckpointPlaces places = state_places(config, tp, dp);
+        status = saver_bytes_predicted(&model.set, &places, tensor_rank, data_rank, &memory->copy);
     }
     model_forget(&model);
     return status;
@@ -92,16 +95,19 @@ int plan_print(const Config *config, int ranks, int tp, int dp) {
     char text[256];
     layout_describe(&choice, ranks, text, sizeof text);
     log_print("%s\n", text);
-    log_print("rank   parameters  gradients    moments  activations  exchanges      total (MB)\n");
+    log_print("rank   parameters  gradients    moments  activations  exchanges  save copy      "
+              "total (MB)\n");
     for (int r = 0; r < choice.tp * choice.dp; r++) {
         MemoryPlan m;
         status =
             plan_memory(config, threads, choice.tp, choice.dp, r % choice.tp, r / choice.tp, &m);
         if (status) return status;
-        log_print("%4d   %10.1f %10.1f %10.1f   %10.1f %10.1f %10.1f\n", r, megabytes(m.parameters),
-                  megabytes(m.gradients), megabytes(m.moments), megabytes(m.activations),
-                  megabytes(m.exchanges),
-                  megabytes(m.parameters + m.gradients + m.moments + m.activations + m.exchanges));
+        size_t all[] = {m.parameters, m.gradients, m.moments, m.activations, m.exchanges, m.copy};
+        size_t total = 0;
+        for (int i = 0; i < 6; i++) total += all[i];
+        log_print("%4d   %10.1f %10.1f %10.1f   %10.1f %10.1f %10.1f %10.1f\n", r,
+                  megabytes(all[0]), megabytes(all[1]), megabytes(all[2]), megabytes(all[3]),
+                  megabytes(all[4]), megabytes(all[5]), megabytes(total));
     }
     return 0;
 }

@@ -10,6 +10,7 @@ typedef struct {
     size_t parameters, gradients,
         moments; /* gradients: with the spares of the tree over batch shards */
     size_t activations, exchanges;
+    size_t copy; /* that checkpoints are written from */
 } MemoryPlan;
 
 /* Of tensor rank `tensor_rank`, data rank `data_rank` of tp x dp. 0 or a negative code. */

@@ -67,10 +67,9 @@ static int make_blocks(const Trainer *trainer, double held_out, Blocks *blocks) 
     return failed ? error_set(WEFT_RUNTIME, "out of memory: manifest") : 0;
 }
 
-CheckpointPlaces state_places(const Trainer *trainer) {
-    int tensor = (int)trainer->config.grid.tensor, data = (int)trainer->config.grid.data;
-    return (CheckpointPlaces){axis_layout(tensor, tensor, trainer->grid->tp),
-                              axis_layout(data, data, trainer->grid->dp)};
+CheckpointPlaces state_places(const Config *config, int tp, int dp) {
+    int tensor = (int)config->grid.tensor, data = (int)config->grid.data;
+    return (CheckpointPlaces){axis_layout(tensor, tensor, tp), axis_layout(data, data, dp)};
 }
 
 static CheckpointState checkpoint_state(const Trainer *trainer, const Blocks *blocks) {
@@ -83,7 +82,7 @@ static CheckpointState checkpoint_state(const Trainer *trainer, const Blocks *bl
         .function = blocks->function,
         .details = blocks->details,
         .origin = blocks->origin,
-        .places = state_places(trainer),
+        .places = state_places(config, trainer->grid->tp, trainer->grid->dp),
         .retention = {(int)config->checkpoint.keep, config->checkpoint.keep_every,
                       config->checkpoint.keep_best},
     };

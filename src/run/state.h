@@ -12,8 +12,8 @@ int state_fingerprint(Trainer *trainer, Hash128 *fingerprint);
 /* The same with its parts (checkpoint_parts). Collective over GROUP_GRID. 0 or a negative code. */
 int state_parts(Trainer *trainer, Hash128 *parts, Hash128 *fingerprint);
 
-/* Who writes which files at this layout: what the run's Saver is opened with. */
-CheckpointPlaces state_places(const Trainer *trainer);
+/* Who writes which files at a layout: what the run's Saver is opened with. */
+CheckpointPlaces state_places(const Config *config, int tp, int dp);
 
 /* Begins to save the present state into the run directory. held_out: its held-out loss, NAN when
  * that isn't known. Collective over GROUP_GRID; agreed errors. */

@@ -55,7 +55,7 @@ static int64_t last_step(const Config *config, const TrainOptions *options) {
 static int open_loop(Loop *loop, const char *resumed_from) {
     Trainer *trainer = &loop->trainer;
     const Config *config = &trainer->config;
-    CheckpointPlaces places = state_places(trainer);
+    CheckpointPlaces places = state_places(config, trainer->grid->tp, trainer->grid->dp);
     int status = saver_open(&loop->saver, trainer->grid, &trainer->model.set, &places);
     if (status) return status;
     loop->proofs = proofs_open(trainer);

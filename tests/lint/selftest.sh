@@ -75,7 +75,7 @@ echo '#include <cblas.h>' >src/math/norm.c
 echo '#include <hdf5.h>' >src/run/hdf5.c
 mkdir -p src/misc && echo 'typedef int misc_int;' >src/misc/misc.c
 
-for name in strcpy strcat sprintf gets atoi atof strtok rand srand exit abort printf; do
+for name in strcpy strcat sprintf gets atoi atof strtok rand srand exit _exit abort printf; do
     printf 'void %s();\n\nvoid caller(void);\nvoid caller(void) { %s(); }\n' $name $name \
         >"src/base/calls_$name.c"
 done
@@ -107,7 +107,7 @@ for name in upward sideways norm; do expect $name reported src/math/$name.c:1 la
 for name in mpi hdf5; do expect $name reported src/run/$name.c:1 layers; done
 expect bare reported src/base/bare.c:1 layers
 expect misc reported src/misc/misc.c:1 layers
-for name in strcpy strcat sprintf gets atoi atof strtok rand srand exit abort printf stderr; do
+for name in strcpy strcat sprintf gets atoi atof strtok rand srand exit _exit abort printf stderr; do
     expect $name reported src/base/calls_$name.c:4 banned
 done
 expect reduction reported src/math/reduction.c:5 banned

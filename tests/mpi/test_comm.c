@@ -290,6 +290,27 @@ START_TEST(hashes_add_up_with_carries) {
 }
 END_TEST
 
+/* More than go into one message. */
+START_TEST(many_hashes_are_summed_at_once) {
+    enum { COUNT = 700 };
+    static Hash128 hash[COUNT], expected[COUNT];
+    start();
+    for (int i = 0; i < COUNT; i++) {
+        expected[i] = (Hash128){0, 0};
+        for (int r = 0; r < grid.tp; r++) {
+            Hash128 of_rank = hash_bytes((int[]){i, r}, 2 * sizeof i);
+            expected[i] = hash_add(expected[i], of_rank);
+            if (r == grid.tensor_rank) hash[i] = of_rank;
+        }
+    }
+    comm_counters_reset(&grid);
+    comm_sum_hashes(&grid, GROUP_TENSOR, hash, COUNT);
+    ck_assert_int_eq(grid.counters.collectives, grid.tp > 1 ? 3 : 0);
+    for (int i = 0; i < COUNT; i++) ck_assert(hash_equal(hash[i], expected[i]));
+    comm_stop(&grid);
+}
+END_TEST
+
 START_TEST(gather_all_is_in_rank_order) {
     start();
     struct {
@@ -348,5 +369,6 @@ int main(int argc, char **argv) {
                                agree_cuts_long_messages, same_text_passes_and_names_what_differs,
                                broadcast_reaches_all_from_any_root, assemble_keeps_any_bits,
                                max_is_exact_and_independent_of_order, hashes_add_up_with_carries,
-                               gather_all_is_in_rank_order, moved_pieces_arrive));
+                               many_hashes_are_summed_at_once, gather_all_is_in_rank_order,
+                               moved_pieces_arrive));
 }

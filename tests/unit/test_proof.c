@@ -110,7 +110,7 @@ START_TEST(every_changed_character_is_seen) {
 }
 END_TEST
 
-/* Edited, with the digest set right again. `steps/0/loss`: in the first step. */
+/* Edited, with the digest set right again. */
 typedef struct {
     const char *object, *key; /* "": the proof; "start"; "0", "1": a step */
     const char *json;         /* the new value; NULL: the field is taken out */

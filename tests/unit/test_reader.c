@@ -64,7 +64,7 @@ START_TEST(blocks_of_any_grid_are_those_of_the_whole_tensors) {
         pattern_open(&saved, &run.grid, grids[i][0], grids[i][1]);
         pattern_fill(&saved);
         saved.state.step = (int64_t)i;
-        ck_assert_int_eq(checkpoint_save(&run.grid, &saved.set, &saved.state, run.run_dir, 0), 0);
+        ck_assert_int_eq(checkpoint_save(&run.grid, &saved.set, &saved.state, run.run_dir), 0);
         pattern_close(&saved);
         serial_path(&run, (int64_t)i, "", path);
         ck_assert_int_eq(reader_open(&reader, path), 0);
@@ -170,11 +170,11 @@ START_TEST(more_files_than_stay_open) {
     char run_dir[SCRATCH_PATH], path[FILES_PATH];
     AxisLayout axis = axis_layout(COLS, SHARDS, 1);
     json_t *function = json_object();
-    CheckpointState state = {.grid_tensor = SHARDS,
-                             .grid_data = DATA,
-                             .function = function,
-                             .tensor_files = axis_layout(SHARDS, SHARDS, 1),
-                             .data_files = axis_layout(DATA, DATA, 1)};
+    CheckpointState state = {
+        .grid_tensor = SHARDS,
+        .grid_data = DATA,
+        .function = function,
+        .places = {axis_layout(SHARDS, SHARDS, 1), axis_layout(DATA, DATA, 1)}};
     grid_serial(&grid);
     scratch_make(run_dir);
     params_init(&set, 0, 1);
@@ -190,7 +190,7 @@ START_TEST(more_files_than_stay_open) {
             for (int64_t c = 0; c < shard.cols; c++)
                 tensor_row(shard, r)[c] = (real)(r * COLS + param_first_col(&set.param[0], s) + c);
     }
-    ck_assert_msg(checkpoint_save(&grid, &set, &state, run_dir, 0) == 0, "%s", error_message());
+    ck_assert_msg(checkpoint_save(&grid, &set, &state, run_dir) == 0, "%s", error_message());
     snprintf(path, sizeof path, "%s/step-00000000", run_dir);
     ck_assert_int_eq(reader_open(&reader, path), 0);
     ck_assert_int_lt(READER_FILES, SHARDS * DATA);

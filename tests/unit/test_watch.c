@@ -166,7 +166,7 @@ START_TEST(waits_ten_times_as_long_for_disks) {
 END_TEST
 
 /* Signs of one kind alone, for longer than a watch would wait. */
-enum { SIGNS = 60 };
+enum { SIGNS = 45 };
 static const double PACE = 0.03;
 
 static void live_by(void (*sign)(Watch *, int)) {
@@ -223,7 +223,7 @@ static void come_back_in_time(void) {
     watch_phase(watch, PHASE_FORWARD);
     clock_sleep(LIMIT + GRACE / 2);
     watch_phase(watch, PHASE_BACKWARD);
-    for (int i = 0; i < SIGNS; i++) {
+    for (int i = 0; i < SIGNS / 2; i++) {
         clock_sleep(PACE);
         watch_phase(watch, PHASE_BACKWARD);
     }
@@ -233,7 +233,7 @@ static void close_in_time(void) {
     Watch *watch = watch_open(0, LIMIT);
     watch_phase(watch, PHASE_FORWARD);
     watch_close(watch);
-    clock_sleep(LIMIT + GRACE + 0.5);
+    clock_sleep(LIMIT + GRACE + 0.2);
 }
 
 START_TEST(is_called_off) {
@@ -248,9 +248,9 @@ END_TEST
 
 START_TEST(time_while_stopped_does_not_count) {
     Scene scene = play(live_by_layers);
-    clock_sleep(0.5);
+    clock_sleep(0.2);
     ck_assert_int_eq(kill(scene.child, SIGSTOP), 0);
-    clock_sleep(LIMIT + GRACE + 0.5);
+    clock_sleep(LIMIT + GRACE + 0.2);
     ck_assert_int_eq(kill(scene.child, SIGCONT), 0);
     ended_by_itself(outcome(scene), "");
 }
