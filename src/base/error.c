@@ -4,15 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_SIZE = 2048 };
-
-static _Thread_local char message[MESSAGE_SIZE];
+static _Thread_local char message[ERROR_SIZE];
 static _Thread_local bool agreed;
 
 int error_set(int code, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    char text[MESSAGE_SIZE]; /* an argument may be the present message */
+    char text[ERROR_SIZE]; /* an argument may be the present message */
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     memcpy(message, text, sizeof message);
@@ -23,7 +21,7 @@ int error_set(int code, const char *format, ...) {
 int error_prefix(int code, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    char prefix[MESSAGE_SIZE / 2];
+    char prefix[ERROR_SIZE / 2];
     vsnprintf(prefix, sizeof prefix, format, arguments);
     va_end(arguments);
     bool known = agreed;
@@ -41,4 +39,14 @@ void error_set_agreed(bool value) { agreed = value; }
 void error_clear(void) {
     message[0] = '\0';
     agreed = false;
+}
+
+void error_keep(ErrorState *kept) {
+    memcpy(kept->message, message, sizeof message);
+    kept->agreed = agreed;
+}
+
+void error_restore(const ErrorState *kept) {
+    memcpy(message, kept->message, sizeof message);
+    agreed = kept->agreed;
 }

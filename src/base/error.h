@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 
+enum { ERROR_SIZE = 2048 }; /* of a message, its end included */
+
 enum {
     WEFT_CHECK = -1,   /* a check failed (verify, diff, replay) */
     WEFT_USAGE = -2,   /* bad command line or config */
@@ -29,5 +31,13 @@ bool error_is_agreed(void);
 void error_set_agreed(bool agreed);
 
 void error_clear(void);
+
+/* The present error, kept while other things are tried that may leave one of their own. */
+typedef struct {
+    char message[ERROR_SIZE];
+    bool agreed;
+} ErrorState;
+void error_keep(ErrorState *kept);
+void error_restore(const ErrorState *kept);
 
 #endif

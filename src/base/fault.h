@@ -9,9 +9,10 @@
  *     kill          SIGKILL to the own process
  *     hang          sleeps for ever
  *   where fault_take asks for it
- *     nan           a NaN in the output of a layer (phase forward) or its gradient (backward)
- *     bitflip       one bit of a parameter (phase optimizer), or of a copy between digest and disk
- *                   (phase save)
+ *     nan           a row of NaN in a microbatch of the middle layer: what down multiplies on this
+ *                   rank (phase forward), or the gradient that the layer hands down (backward)
+ *     bitflip       the highest exponent bit of model.norm.weight[0] (phase optimizer), or one of a
+ *                   copy between digest and disk (phase save)
  *     enospc        a shard file that finds no space
  *     slow-disk     sleeps (2 s) before the copy is written
  *   switches, for as long as rank and step fit

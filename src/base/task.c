@@ -1,15 +1,12 @@
 #include "base/task.h"
 
-#include "base/error.h"
-
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 static void *run(void *argument) {
     Task *task = argument;
     task->status = task->work(task->context);
-    snprintf(task->message, sizeof task->message, "%s", task->status ? error_message() : "");
+    error_keep(&task->error);
     atomic_store(&task->done, true);
     return NULL;
 }
@@ -34,5 +31,6 @@ int task_finish(Task *task) {
     if (!task->running) return 0;
     pthread_join(task->thread, NULL);
     task->running = false;
-    return task->status ? error_set(task->status, "%s", task->message) : 0;
+    if (task->status) error_restore(&task->error);
+    return task->status;
 }

@@ -8,6 +8,8 @@
 #ifndef WEFT_BASE_TASK_H
 #define WEFT_BASE_TASK_H
 
+#include "base/error.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,7 +21,7 @@ typedef struct {
     int (*work)(void *context); /* 0 or a negative code */
     void *context;
     int status;
-    char message[2048];
+    ErrorState error;
 } Task;
 
 /* 0, or WEFT_RUNTIME when no thread can be started. */

@@ -43,23 +43,26 @@ int reshard_match(Reshard *job) {
     return status;
 }
 
-int64_t reshard_bytes(const Catalog *target) {
+int64_t reshard_bytes(const Reshard *job) {
     int64_t cells = 0;
-    for (int64_t i = 0; i < target->entries; i++) cells += catalog_piece_size(&target->entry[i]);
+    for (int64_t i = 0; i < job->target->entries; i++)
+        cells += catalog_piece_size(&job->target->entry[i]);
     return cells * (int64_t)sizeof(real);
 }
 
-/* Room for a block: at least one row of any tensor. */
-static int64_t block_elements(const Catalog *target) {
-    int64_t elements = RESHARD_ELEMENTS;
-    for (int i = 0; i < target->tensors; i++)
-        if (target->tensor[i].cols > elements) elements = target->tensor[i].cols;
-    return elements;
+/* Room for a block: at least one row of any tensor, and no more than the largest has. */
+static int64_t block_elements(const Reshard *job) {
+    int64_t widest = 0, largest = 0;
+    for (int i = 0; i < job->target->tensors; i++) {
+        const CatalogTensor *tensor = &job->target->tensor[i];
+        if (tensor->cols > widest) widest = tensor->cols;
+        if (tensor->rows * tensor->cols > largest) largest = tensor->rows * tensor->cols;
+    }
+    if (largest <= job->elements) return largest;
+    return widest > job->elements ? widest : job->elements;
 }
 
-size_t reshard_memory(const Catalog *target) {
-    return 2 * (size_t)block_elements(target) * sizeof(real);
-}
+size_t reshard_memory(const Reshard *job) { return 2 * (size_t)block_elements(job) * sizeof(real); }
 
 static void print_entry(const Reshard *job, const CatalogEntry *entry) {
     char dataset[CATALOG_DATASET], file[CATALOG_FILE];
@@ -246,9 +249,9 @@ int reshard_write(const Reshard *job, const char *directory, Hash128 *elements) 
     Catalog *target = job->target;
     Writing writing = {.job = job,
                        .directory = directory,
-                       .room = block_elements(target),
-                       .total = reshard_bytes(target)};
-    writing.block = memory_allocate(reshard_memory(target), "blocks of a reshard");
+                       .room = block_elements(job),
+                       .total = reshard_bytes(job)};
+    writing.block = memory_allocate(reshard_memory(job), "blocks of a reshard");
     if (!writing.block) return WEFT_RUNTIME;
     writing.packed = writing.block + writing.room;
     int status = 0;

@@ -13,14 +13,15 @@
 #include "checkpoint/reader.h"
 
 enum {
-    RESHARD_ELEMENTS = 1 << 22, /* of a block, unless a single row has more */
+    RESHARD_ELEMENTS = 1 << 22, /* of a block, unless a single row has more: 16 MB in float */
     RESHARD_FILES = 16          /* written side by side */
 };
 
 typedef struct {
     Reader *source;
-    Catalog *target; /* its digests are set by reshard_write */
-    int *from;       /* by the target's tensor: the source's; free() */
+    Catalog *target;  /* its digests are set by reshard_write */
+    int64_t elements; /* RESHARD_ELEMENTS but in tests */
+    int *from;        /* by the target's tensor: the source's; free() */
     void (*progress)(void *context, int64_t written, int64_t total); /* bytes; may be NULL */
     void *context;
 } Reshard;
@@ -29,8 +30,8 @@ typedef struct {
  * naming the tensor that is missing, extra or of another shape. */
 int reshard_match(Reshard *job);
 
-int64_t reshard_bytes(const Catalog *target); /* of its datasets */
-size_t reshard_memory(const Catalog *target); /* of the blocks that reshard_write holds */
+int64_t reshard_bytes(const Reshard *job); /* of the target's datasets */
+size_t reshard_memory(const Reshard *job); /* of the blocks that reshard_write holds */
 
 /* Prints (log_print) for each file of the target which cells of which source file go where in it.
  */

@@ -10,7 +10,6 @@
 #include "checkpoint/view.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef enum { IDLE, WRITING, PUBLISHING } Progress;
@@ -103,21 +102,15 @@ static int prepare(Saver *saver, const CheckpointState *state, const char *run_d
     return status ? status : publish_begin(run_dir, state->step, saver->aside);
 }
 
-/* Leaves no debris behind a failed save, and the message of the failure as it is. */
-static void discard(const Saver *saver) {
-    char message[2048];
-    bool agreed = error_is_agreed();
-    snprintf(message, sizeof message, "%s", error_message());
-    files_remove_tree(saver->aside);
-    error_set(WEFT_RUNTIME, "%s", message);
-    error_set_agreed(agreed);
-}
-
-/* The end of a save: the ranks agree on how it went. */
+/* The end of a save. Of one that failed no debris is left, and its message as it is. */
 static int end(Saver *saver, int status) {
+    ErrorState failure;
     saver->progress = IDLE;
-    if (status && is_first(saver) && saver->aside[0]) discard(saver);
     drop_state(saver);
+    if (!status || !is_first(saver) || !saver->aside[0]) return status;
+    error_keep(&failure);
+    files_remove_tree(saver->aside);
+    error_restore(&failure);
     return status;
 }
 

@@ -173,9 +173,8 @@ static int check_dataset(const Hdf5File *file, hid_t dataset, const char *name,
 }
 
 static int check_digest(const Hdf5File *file, const char *name, const CatalogEntry *entry,
-                        const real *data, size_t bytes) {
+                        Hash128 digest) {
     char found[HASH_TEXT], wanted[HASH_TEXT];
-    Hash128 digest = hash_bytes(data, bytes);
     if (hash_equal(digest, entry->digest)) return 0;
     hash_format(digest, found);
     hash_format(entry->digest, wanted);
@@ -209,29 +208,77 @@ int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry 
     if (H5Dread(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
         status = hdf5_error(file, name, "can't read");
     if (!status)
-        status =
-            check_digest(file, name, entry, data, (size_t)catalog_piece_size(entry) * sizeof *data);
+        status = check_digest(file, name, entry,
+                              hash_bytes(data, (size_t)catalog_piece_size(entry) * sizeof *data));
     hdf5_drop(dataset);
+    return status;
+}
+
+/* `part` of the piece, in coordinates of the whole tensor, with rows `ld` elements apart. */
+static int read_part(const Hdf5File *file, hid_t dataset, const char *name, int rank,
+                     const ParamPiece *piece, ParamPiece part, real *data, int64_t ld) {
+    hid_t space = H5Dget_space(dataset);
+    hid_t memory = H5Screate_simple(2, (hsize_t[]){(hsize_t)part.rows, (hsize_t)ld}, NULL);
+    bool good = space >= 0 && memory >= 0 &&
+                select_block(space, rank, part.row - piece->row, part.col - piece->col, part.rows,
+                             part.cols) &&
+                select_block(memory, 2, 0, 0, part.rows, part.cols) &&
+                H5Dread(dataset, hdf5_memory_type(), memory, space, H5P_DEFAULT, data) >= 0;
+    int status = good ? 0 : hdf5_error(file, name, "can't read");
+    hdf5_drop(memory);
+    hdf5_drop(space);
     return status;
 }
 
 int store_read_part(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                     ParamPiece part, real *data, int64_t ld) {
     char name[CATALOG_DATASET];
-    int rank = catalog->tensor[entry->tensor].rank;
     catalog_dataset(catalog, entry, name);
     hid_t dataset = open_dataset(file, catalog, entry, name);
     if (dataset < 0) return WEFT_INPUT;
-    hid_t space = H5Dget_space(dataset);
-    hid_t memory = H5Screate_simple(2, (hsize_t[]){(hsize_t)part.rows, (hsize_t)ld}, NULL);
-    bool good = space >= 0 && memory >= 0 &&
-                select_block(space, rank, part.row - entry->piece.row, part.col - entry->piece.col,
-                             part.rows, part.cols) &&
-                select_block(memory, 2, 0, 0, part.rows, part.cols) &&
-                H5Dread(dataset, hdf5_memory_type(), memory, space, H5P_DEFAULT, data) >= 0;
-    int status = good ? 0 : hdf5_error(file, name, "can't read");
-    hdf5_drop(memory);
-    hdf5_drop(space);
+    int status = read_part(file, dataset, name, catalog->tensor[entry->tensor].rank, &entry->piece,
+                           part, data, ld);
+    hdf5_drop(dataset);
+    return status;
+}
+
+/* What to read next of a piece after `part`, in the order of its cells: some rows, or a part of one
+ * row. False at the end. */
+static bool next_part(const ParamPiece *piece, int64_t room, ParamPiece *part) {
+    int64_t col = part->col + part->cols, end = piece->row + piece->rows;
+    if (col < piece->col + piece->cols) {
+        part->col = col;
+    } else {
+        part->row += part->rows;
+        part->col = piece->col;
+        part->rows = piece->cols < room ? room / piece->cols : 1;
+        if (part->rows > end - part->row) part->rows = end - part->row;
+    }
+    int64_t left = piece->col + piece->cols - part->col;
+    part->cols = left < room ? left : room;
+    return part->row < end;
+}
+
+int store_scan(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry, real *block,
+               int64_t room, void (*visit)(void *context, ParamPiece part, const real *data),
+               void *context) {
+    char name[CATALOG_DATASET];
+    const ParamPiece *piece = &entry->piece;
+    ParamPiece part = {piece->row, piece->col + piece->cols, 0, 0};
+    int rank = catalog->tensor[entry->tensor].rank, status = 0;
+    catalog_dataset(catalog, entry, name);
+    hid_t dataset = open_dataset(file, catalog, entry, name);
+    if (dataset < 0) return WEFT_INPUT;
+    HashStream *digest = hash_stream_begin();
+    if (!digest) status = WEFT_RUNTIME;
+    while (!status && next_part(piece, room, &part)) {
+        status = read_part(file, dataset, name, rank, piece, part, block, part.cols);
+        if (status) break;
+        hash_stream_add(digest, block, (size_t)(part.rows * part.cols) * sizeof *block);
+        visit(context, part, block);
+    }
+    Hash128 found = hash_stream_end(digest);
+    if (!status) status = check_digest(file, name, entry, found);
     hdf5_drop(dataset);
     return status;
 }

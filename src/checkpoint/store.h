@@ -39,7 +39,14 @@ int store_rows_end(StoreRows *rows);
 /* Fills data: [piece.rows, piece.cols]. 0, or WEFT_INPUT naming file and dataset. */
 int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry, real *data);
 
-/* The same without the digest, of a part of the piece: `part` in coordinates of the whole tensor;
+/* The same in bounded memory: reads into `block`, which has room for so many elements, shows each
+ * part (in coordinates of the whole tensor, contiguous) in the order of the piece's cells, and
+ * checks the digest at the end: what was shown may be damaged until 0 is returned. */
+int store_scan(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry, real *block,
+               int64_t room, void (*visit)(void *context, ParamPiece part, const real *data),
+               void *context);
+
+/* Without the digest, of a part of the piece: `part` in coordinates of the whole tensor;
  * data: [part.rows, part.cols] with rows `ld` elements apart. */
 int store_read_part(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                     ParamPiece part, real *data, int64_t ld);

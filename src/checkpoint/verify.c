@@ -21,6 +21,8 @@ static const struct {
 } other_files[] = {{MANIFEST_FILE, true}, {VIEW_FILE, true}, {PROOF_FILE, false}};
 enum { OTHER_FILES = sizeof other_files / sizeof *other_files };
 
+enum { BLOCK_ELEMENTS = 1 << 20 }; /* of a dataset that are read at once */
+
 typedef enum { PRESENCE, CONTENT, DEEP } Depth;
 
 typedef struct {
@@ -33,7 +35,7 @@ typedef struct {
     json_t *manifest;
     Catalog catalog;
     Hash128 *part; /* of the fingerprint, as the shard files have it, by role and tensor */
-    real *piece;   /* room for the largest */
+    real *block;   /* BLOCK_ELEMENTS */
 } Verify;
 
 /* Notes the present error as a problem. */
@@ -91,43 +93,61 @@ static const char *fault_of(int role, real value) {
     return catalog_roles[role].role == PARAM_MOMENT2 && value < 0 ? "is negative" : NULL;
 }
 
-static void check_values(Verify *verify, const Hdf5File *file, const CatalogEntry *entry) {
-    char dataset[CATALOG_DATASET], place[64];
-    const ParamPiece *piece = &entry->piece;
-    int64_t first = -1, faults = 0, size = catalog_piece_size(entry);
-    for (int64_t i = size - 1; i >= 0; i--) {
-        if (!fault_of(entry->role, verify->piece[i])) continue;
-        first = i;
-        faults++;
+/* What was seen of one dataset. */
+typedef struct {
+    const Verify *verify;
+    const CatalogEntry *entry;
+    Hash128 elements; /* of the fingerprint */
+    int64_t faults;   /* values that training doesn't leave */
+    int64_t row, col; /* of the first one */
+    real value;
+} Sight;
+
+static void look_at_values(Sight *sight, ParamPiece part, const real *data) {
+    for (int64_t i = 0; i < part.rows * part.cols; i++) {
+        if (!fault_of(sight->entry->role, data[i]) || sight->faults++ > 0) continue;
+        sight->row = part.row + i / part.cols;
+        sight->col = part.col + i % part.cols;
+        sight->value = data[i];
     }
-    if (faults == 0) return;
+}
+
+static void look(void *context, ParamPiece part, const real *data) {
+    Sight *sight = context;
+    const CatalogEntry *entry = sight->entry;
+    const CatalogTensor *tensor = &sight->verify->catalog.tensor[entry->tensor];
+    sight->elements =
+        hash_add(sight->elements, fingerprint_piece(tensor, entry->role, part, data, part.cols));
+    if (sight->verify->depth == DEEP) look_at_values(sight, part, data);
+}
+
+static void note_values(Verify *verify, const Hdf5File *file, const Sight *sight) {
+    char dataset[CATALOG_DATASET], place[64];
+    const CatalogEntry *entry = sight->entry;
     catalog_dataset(&verify->catalog, entry, dataset);
-    int64_t row = piece->row + first / piece->cols, col = piece->col + first % piece->cols;
     if (verify->catalog.tensor[entry->tensor].rank == 2)
-        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64 "]", row, col);
+        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64 "]", sight->row, sight->col);
     else
-        snprintf(place, sizeof place, "[%" PRId64 "]", col);
-    double value = (double)verify->piece[first];
+        snprintf(place, sizeof place, "[%" PRId64 "]", sight->col);
     error_set(WEFT_INPUT,
               "%s: dataset %s: cell %s of the tensor %s: %.9g (such are %" PRId64 " of the %" PRId64
               " here)",
-              file->path, dataset, place, fault_of(entry->role, verify->piece[first]), value,
-              faults, size);
+              file->path, dataset, place, fault_of(entry->role, sight->value), (double)sight->value,
+              sight->faults, catalog_piece_size(entry));
     note(verify);
 }
 
 /* One dataset, and its part of the fingerprint. */
 static void check_dataset(Verify *verify, const Hdf5File *file, const CatalogEntry *entry) {
     const Catalog *catalog = &verify->catalog;
-    const CatalogTensor *tensor = &catalog->tensor[entry->tensor];
     Hash128 *part = &verify->part[entry->role * catalog->tensors + entry->tensor];
-    if (store_read(file, catalog, entry, verify->piece)) {
+    Sight sight = {.verify = verify, .entry = entry};
+    if (store_scan(file, catalog, entry, verify->block, BLOCK_ELEMENTS, look, &sight)) {
         note(verify);
         return;
     }
-    *part = hash_add(*part, fingerprint_piece(tensor, entry->role, entry->piece, verify->piece,
-                                              entry->piece.cols));
-    if (verify->depth == DEEP) check_values(verify, file, entry);
+    *part = hash_add(*part, sight.elements);
+    if (sight.faults > 0) note_values(verify, file, &sight);
 }
 
 static void check_shard_file(Verify *verify, int t, int d) {
@@ -198,10 +218,9 @@ static int open_verify(Verify *verify) {
     const Catalog *catalog = &verify->catalog;
     verify->part = calloc((size_t)catalog->roles * (size_t)catalog->tensors + 1, sizeof(Hash128));
     if (!verify->part) return error_set(WEFT_RUNTIME, "out of memory: verification");
-    verify->piece =
-        memory_allocate((size_t)store_largest_piece(catalog, verify->directory) * sizeof(real),
-                        "the largest piece of the checkpoint");
-    return verify->piece ? 0 : WEFT_RUNTIME;
+    if (verify->depth == PRESENCE) return 0;
+    verify->block = memory_allocate(BLOCK_ELEMENTS * sizeof(real), "a block of the checkpoint");
+    return verify->block ? 0 : WEFT_RUNTIME;
 }
 
 static void check_content(Verify *verify) {
@@ -236,7 +255,7 @@ static int run(const char *directory, bool heard, Depth depth, VerifyReport *rep
         count(&verify.catalog, &verify.report);
     }
     if (report) *report = verify.report;
-    free(verify.piece);
+    free(verify.block);
     free(verify.part);
     json_decref(verify.manifest);
     catalog_release(&verify.catalog);

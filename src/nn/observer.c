@@ -32,6 +32,7 @@ void observe_whole_gradient(Observer *observer, const char *name, int layer, Ten
 static void show_cut(Observer *observer, Seen seen, const AxisLayout *axis, int64_t unit_size,
                      const Sharded *data) {
     int64_t all = seen.rows;
+    seen.cut = true;
     seen.cols = axis->units * unit_size;
     for (int s = (int)data->owned.begin; s < data->owned.end; s++) {
         seen.data = data->shard[s];
@@ -61,6 +62,7 @@ void observe_parameter(Observer *observer, int layer, const ParamSet *set, int i
     Seen seen = {.name = param->name,
                  .layer = layer,
                  .gradient = true,
+                 .cut = param->split != SPLIT_NONE,
                  .rows = param->rows,
                  .cols = param->cols};
     for (int s = (int)param->owned.begin; s < param->owned.end; s++) {

@@ -32,6 +32,7 @@ typedef struct {
     const char *name;
     int layer;          /* -1: outside of the layers */
     bool gradient;      /* the gradient of what the name says */
+    bool cut;           /* into pieces; else all tensor ranks see the same */
     int64_t microbatch; /* of the pass */
     int64_t place;      /* tensors that the pass has shown before; the same on all ranks */
     int64_t rows, cols; /* of the whole tensor */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 512 };
+enum { TEXT = 512, NUMBERS = 128 };
 
 /* ---- what this rank sees ---- */
 
@@ -75,18 +75,25 @@ static void scan_set(Search *search, GuardPlace place, ParamRole role) {
 
 /* ---- what all have seen ---- */
 
-static int first_of_all(Grid *grid, Finding *finding) {
-    int ranks = group_size(grid, GROUP_GRID);
-    Finding *all = memory_allocate((size_t)ranks * sizeof *all, "findings of all ranks");
-    int status = comm_agree(grid, GROUP_GRID, all ? 0 : WEFT_RUNTIME);
-    if (!status) {
-        comm_gather_all(grid, GROUP_GRID, finding, sizeof *finding, all);
-        *finding = all[0];
-        for (int r = 1; r < ranks; r++)
-            if (order(&all[r], finding) < 0) *finding = all[r];
+/* `size` bytes of each rank, to be freed; NULL on all when memory is short on one. */
+static void *gather(Grid *grid, const void *mine, size_t size) {
+    void *all = memory_allocate(size * (size_t)group_size(grid, GROUP_GRID), "what ranks found");
+    if (!comm_agree(grid, GROUP_GRID, all ? 0 : WEFT_RUNTIME)) {
+        comm_gather_all(grid, GROUP_GRID, mine, size, all);
+        return all;
     }
     free(all);
-    return status;
+    return NULL;
+}
+
+static int first_of_all(Grid *grid, Finding *finding) {
+    Finding *all = gather(grid, finding, sizeof *finding);
+    if (!all) return WEFT_RUNTIME;
+    *finding = all[0];
+    for (int r = 1; r < group_size(grid, GROUP_GRID); r++)
+        if (order(&all[r], finding) < 0) *finding = all[r];
+    free(all);
+    return 0;
 }
 
 /* The rank whose number isn't finite may be one alone: a fault may strike what others hold too. */
@@ -108,47 +115,56 @@ int guard_search(Trainer *trainer, Finding *finding) {
     if (status) return status;
     scan_set(&search, GUARD_SUM, PARAM_GRADIENT);
     if (!all_finite(trainer, loss, norm) && search.first.place > GUARD_RESULT)
-        search.first = (Finding){.place = GUARD_RESULT};
+        search.first =
+            (Finding){.place = GUARD_RESULT, .layer = -1, .value = isfinite(norm) ? loss : norm};
     *finding = search.first;
     return first_of_all(trainer->grid, finding);
 }
 
 /* ---- words ---- */
 
+/* For %g: the sign of a NaN says nothing. */
+static double unsigned_nan(double x) { return isnan(x) ? fabs(x) : x; }
+
 static void describe_element(const Finding *found, char *text, size_t capacity) {
-    char value[32], at[64] = "";
-    snprintf(value, sizeof value, "%g", isnan(found->value) ? fabs(found->value) : found->value);
+    char at[64] = "";
     if (found->rows > 1)
         snprintf(at, sizeof at, ", element [%lld, %lld]", (long long)found->row,
                  (long long)found->col);
     else if (found->cols > 1)
         snprintf(at, sizeof at, ", element [%lld]", (long long)found->col);
-    snprintf(text, capacity, "%s%s = %s, rank %d", found->name, at, value, found->rank);
+    snprintf(text, capacity, "%s%s = %g, rank %d", found->name, at, unsigned_nan(found->value),
+             found->rank);
 }
 
 void guard_describe(const Finding *found, char *text, size_t capacity) {
     char element[TEXT / 2], layer[32] = "";
     describe_element(found, element, sizeof element);
     if (found->layer >= 0) snprintf(layer, sizeof layer, "layer %d, ", found->layer);
-    switch ((GuardPlace)found->place) {
-    case GUARD_PARAMETER:
+    if (found->place == GUARD_PARAMETER)
         snprintf(text, capacity, "parameter %s, before the step", element);
-        return;
-    case GUARD_MICROBATCH:
+    else if (found->place == GUARD_MICROBATCH)
         snprintf(text, capacity, "microbatch %lld, %s, %s%s%s", (long long)found->microbatch,
                  found->gradient ? "backward" : "forward", layer,
                  found->gradient ? "gradient of " : "", element);
-        return;
-    case GUARD_SUM: snprintf(text, capacity, "sum over the batch, gradient of %s", element); return;
-    case GUARD_RESULT:
-        snprintf(text, capacity, "every tensor is finite, their sum of squares isn't");
-        return;
-    case GUARD_NOWHERE: break;
-    }
-    snprintf(text, capacity, "finite when computed a third time");
+    else if (found->place == GUARD_SUM)
+        snprintf(text, capacity, "sum over the batch, gradient of %s", element);
+    else
+        snprintf(text, capacity, "%s",
+                 found->place == GUARD_RESULT ? "all elements are finite, their norm isn't"
+                                              : "finite when computed a third time");
+}
+
+static void describe_numbers(const Trainer *trainer, const StepReport *report, char text[NUMBERS]) {
+    snprintf(text, NUMBERS, "step %lld: loss %g, gradient norm %g", (long long)trainer->step + 1,
+             unsigned_nan(report->loss), unsigned_nan(report->norm));
 }
 
 /* ---- what follows ---- */
+
+static bool skips(const Trainer *trainer) {
+    return !strcmp(trainer->config.train.on_nonfinite, "skip");
+}
 
 /* What one rank knows of a fault, and whether it is nearer to its cause than others. */
 typedef struct {
@@ -166,74 +182,65 @@ static Sign own_sign(const Trainer *trainer, const StepReport *report) {
 
 /* " on rank 1", " on one of the ranks 2, 3"; "" when all look alike. */
 static void name_suspects(const Sign *all, int ranks, int64_t near, char *text, size_t capacity) {
-    int suspects = 0;
-    size_t used = 0;
+    int suspects = 0, told = 0;
     text[0] = '\0';
     for (int r = 0; r < ranks; r++) suspects += all[r].near == near;
     if (suspects == ranks) return;
-    for (int r = 0, told = 0; r < ranks && used < capacity; r++)
+    size_t used =
+        (size_t)snprintf(text, capacity, suspects == 1 ? " on rank" : " on one of the ranks");
+    for (int r = 0; r < ranks && used < capacity; r++)
         if (all[r].near == near)
-            used += (size_t)snprintf(text + used, capacity - used, "%s%d",
-                                     told++          ? ", "
-                                     : suspects == 1 ? " on rank "
-                                                     : " on one of the ranks ",
-                                     r);
+            used += (size_t)snprintf(text + used, capacity - used, "%s %d", told++ ? "," : "", r);
 }
 
 /* The numbers of the first rank that is nearest to the fault, and who may have made it. */
 static int find_origin(Trainer *trainer, StepReport *report, char *suspects, size_t capacity) {
     int ranks = group_size(trainer->grid, GROUP_GRID);
-    Sign own = own_sign(trainer, report), first;
-    Sign *all = memory_allocate((size_t)ranks * sizeof *all, "signs of a fault");
-    int status = comm_agree(trainer->grid, GROUP_GRID, all ? 0 : WEFT_RUNTIME);
-    if (!status) {
-        comm_gather_all(trainer->grid, GROUP_GRID, &own, sizeof own, all);
-        first = all[0];
-        for (int r = 1; r < ranks; r++)
-            if (all[r].near > first.near) first = all[r];
-        name_suspects(all, ranks, first.near, suspects, capacity);
-        report->loss = first.loss;
-        report->norm = first.norm;
-    }
+    Sign own = own_sign(trainer, report);
+    Sign *all = gather(trainer->grid, &own, sizeof own), *first = all;
+    if (!all) return WEFT_RUNTIME;
+    for (int r = 1; r < ranks; r++)
+        if (all[r].near > first->near) first = &all[r];
+    name_suspects(all, ranks, first->near, suspects, capacity);
+    report->loss = first->loss;
+    report->norm = first->norm;
     free(all);
-    return status;
+    return 0;
 }
 
-static int stop(const Trainer *trainer, const StepReport *bad, const Finding *found) {
-    static const char *const advice[] = {
-        [GUARD_PARAMETER] = "memory, hardware or a file has damaged it: go on from a checkpoint",
-        [GUARD_MICROBATCH] =
-            "the run has diverged and stops before the update, nothing is saved; go on from a "
-            "checkpoint with a lower optim.lr, a longer optim.warmup or optim.clip, or with "
-            "train.on_nonfinite = skip",
-        [GUARD_NOWHERE] = "this machine isn't reliable: go on from a checkpoint on another",
-    };
-    bool diverged = found->place > GUARD_PARAMETER && found->place < GUARD_NOWHERE;
-    char first[TEXT], skips[64] = "";
-    guard_describe(found, first, sizeof first);
+static const char *advice(GuardPlace place) {
+    if (place == GUARD_PARAMETER)
+        return "memory, hardware or a file has damaged it: go on from a checkpoint";
+    if (place == GUARD_NOWHERE)
+        return "this machine isn't reliable: go on from a checkpoint on another";
+    return "the run has diverged and stops before the update: go on from a checkpoint with a lower "
+           "optim.lr, a longer optim.warmup or optim.clip";
+}
+
+static int stop(const Trainer *trainer, const char *what, GuardPlace place) {
+    char before[64] = "";
     if (trainer->skips)
-        snprintf(skips, sizeof skips, "after %d skipped steps in a row, ", trainer->skips);
-    error_set(WEFT_RUNTIME,
-              "%sstep %lld: loss %g, gradient norm %g, computed again as well; %s%s; %s", skips,
-              (long long)trainer->step + 1, bad->loss, bad->norm,
-              found->place < GUARD_RESULT ? "first to go: " : "", first,
-              advice[diverged ? GUARD_MICROBATCH : found->place]);
+        snprintf(before, sizeof before, "after %d skipped steps in a row, ", trainer->skips);
+    error_set(WEFT_RUNTIME, "%s%s; %s (nothing is saved)", before, what, advice(place));
     error_set_agreed(true);
     return WEFT_RUNTIME;
 }
 
+/* What skipping can't mend ends the run at once. */
 static int persistent(Trainer *trainer, StepReport *report, const StepReport *bad) {
     Finding found;
     int status = guard_search(trainer, &found);
     if (status) return status;
-    bool skips = !strcmp(trainer->config.train.on_nonfinite, "skip");
-    if (!skips || trainer->skips == GUARD_SKIPS || found.place == GUARD_NOWHERE)
-        return stop(trainer, bad, &found);
-    char first[TEXT];
+    char first[TEXT], numbers[NUMBERS], what[2 * TEXT];
+    GuardPlace place = (GuardPlace)found.place;
     guard_describe(&found, first, sizeof first);
-    log_warn("step %lld is skipped: loss %g, gradient norm %g, computed again as well; first to "
-             "go: %s; no update is made",
-             (long long)trainer->step + 1, bad->loss, bad->norm, first);
+    describe_numbers(trainer, bad, numbers);
+    snprintf(what, sizeof what, "%s, also when computed again; %s%s", numbers,
+             place < GUARD_RESULT ? "first to go: " : "", first);
+    if (!skips(trainer) || trainer->skips == GUARD_SKIPS || place == GUARD_PARAMETER ||
+        place == GUARD_NOWHERE)
+        return stop(trainer, what, place);
+    log_warn("%s; the step is skipped: no update (train.on_nonfinite)", what);
     trainer->skips++;
     report->skipped = true;
     return 0;
@@ -252,9 +259,11 @@ int guard_step(Trainer *trainer, StepReport *report) {
     if (status) return status;
     report->repeated = true;
     if (!all_finite(trainer, report->loss, report->norm)) return persistent(trainer, report, &bad);
-    log_warn("step %lld: loss %g, gradient norm %g; finite when computed again: a transient fault "
-             "(memory, hardware)%s; the run goes on with the second result",
-             (long long)trainer->step + 1, bad.loss, bad.norm, suspects);
+    char numbers[NUMBERS];
+    describe_numbers(trainer, &bad, numbers);
+    log_warn("%s; finite when computed again: a transient fault (memory, hardware)%s; the run goes "
+             "on with the second result",
+             numbers, suspects);
     trainer->skips = 0;
     return 0;
 }

@@ -11,7 +11,6 @@
 #include "run/state.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
@@ -139,14 +138,13 @@ static int take_step(Loop *loop) {
 /* A save that has begun is brought to its end, whatever else has failed; the first error is told.
  */
 static int finish_saves(Loop *loop, int status) {
-    char message[2048];
+    ErrorState failure;
     if (status && !error_is_agreed()) return status;
-    snprintf(message, sizeof message, "%s", error_message());
+    error_keep(&failure);
     int saving = go_on(loop, true, true);
     if (!status) return saving;
     if (saving) log_error("%s", error_message());
-    error_set(status, "%s", message);
-    error_set_agreed(true);
+    error_restore(&failure);
     return status;
 }
 

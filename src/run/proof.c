@@ -82,7 +82,6 @@ static void compare(const Proofs *proofs, const Pending *pending) {
     json_t *proof;
     if (proof_file_read(pending->directory, &proof)) {
         log_warn("%s: the steps after it can't be compared", error_message());
-        error_clear();
         return;
     }
     if (comparable(proofs, proof, pending->proof)) {
@@ -97,23 +96,24 @@ static void compare(const Proofs *proofs, const Pending *pending) {
         }
         if (differs) warn(pending, there, text);
     }
-    error_clear();
     json_decref(proof);
 }
 
 /* ---- the list ---- */
 
-/* The first rank's end of a proof whose checkpoint is published. */
+/* The first rank's end of a proof whose checkpoint is published. A present error stays as it is. */
 static void settle(const Proofs *proofs, const Pending *pending) {
     if (json_array_size(json_object_get(pending->proof, "steps")) == 0 ||
         !files_is_directory(pending->directory))
         return;
+    ErrorState present;
+    error_keep(&present);
     if (proof_file_exists(pending->directory)) {
         compare(proofs, pending);
     } else if (proof_file_write(pending->proof, pending->directory)) {
         if (files_is_directory(pending->directory)) log_warn("%s", error_message());
-        error_clear();
     }
+    error_restore(&present);
 }
 
 /* Whether nothing more will come of it here. */

@@ -131,16 +131,18 @@ static int make_target(Work *work) {
     if (!status)
         status = catalog_from_shapes(&work->target, &work->model.set, work->source.catalog.roles,
                                      (int)work->config.grid.tensor, (int)work->config.grid.data);
-    work->job = (Reshard){.source = &work->source, .target = &work->target};
+    work->job =
+        (Reshard){.source = &work->source, .target = &work->target, .elements = RESHARD_ELEMENTS};
     return status ? status : reshard_match(&work->job);
 }
 
 /* ---- the plan ---- */
 
 /* What will be written; of what isn't values, an estimate from above. */
-static int64_t bytes_needed(const Catalog *target) {
+static int64_t bytes_needed(const Reshard *job) {
     enum { PER_DATASET = 2048, PER_FILE = 16384 };
-    return reshard_bytes(target) + target->entries * PER_DATASET +
+    const Catalog *target = job->target;
+    return reshard_bytes(job) + target->entries * PER_DATASET +
            (int64_t)(target->grid_tensor * target->grid_data + 3) * PER_FILE;
 }
 
@@ -152,14 +154,14 @@ static void print_plan(const Work *work) {
     reshard_print(&work->job);
     log_print("total: %d shard files with %" PRId64 " datasets, %" PRId64 " bytes of values; "
               "blocks of %.1f MB in memory\n",
-              target->grid_tensor * target->grid_data, target->entries, reshard_bytes(target),
-              (double)reshard_memory(target) / 1e6);
+              target->grid_tensor * target->grid_data, target->entries, reshard_bytes(&work->job),
+              (double)reshard_memory(&work->job) / 1e6);
 }
 
 /* ---- doing it ---- */
 
 static int check_space(const Work *work) {
-    int64_t needed = bytes_needed(&work->target), there = files_free_space(work->parent);
+    int64_t needed = bytes_needed(&work->job), there = files_free_space(work->parent);
     if (there < 0 || needed <= there) return 0;
     return error_set(WEFT_RUNTIME,
                      "%s: %.3f GB are needed in %s, %.3f GB are free: nothing is written",
@@ -337,7 +339,7 @@ static int build(Work *work) {
 
 static void tell(const Work *work) {
     char text[HASH_TEXT];
-    double seconds = clock_seconds() - work->started, bytes = (double)reshard_bytes(&work->target);
+    double seconds = clock_seconds() - work->started, bytes = (double)reshard_bytes(&work->job);
     const Catalog *from = &work->source.catalog, *to = &work->target;
     log_info("%s: %s on a grid of %d x %d instead of %d x %d, %.3f GB in %.1f s (%.0f MB/s)",
              work->out, work->source.directory, to->grid_tensor, to->grid_data, from->grid_tensor,

@@ -25,6 +25,14 @@ passes "step directories" ended 0 "layout.tp: A 1, B 2" "equal: 78"
 passes "--verbose has a row for each tensor" test 78 = \
     "$(grep -cE '^(value|moment[12]) +model[^ ]+ +[0-9]+ +0 ' "$out")"
 
+out=$t/reshard.out
+run "$weft" reshard "$t/one" --tensor 3 --data 2 --out "$t/cut"
+compare one cut
+passes "two logical grids" ended 0 "grid.tensor: A 8, B 3" "differs, but is no part of the state" \
+    "fingerprint equal" "equal: 78 arrays, 324432 elements"
+compare nudged cut
+passes "one ulp across grids" ended 1 "model.norm.weight" "different: 1 of 78 arrays"
+
 compare one nudged
 row='^value +model\.norm\.weight +64 +1 +1\.19e-07 +1\.19e-07 +1  \[0\]: 1\.0[0-9]+, 1\.0[0-9]+$'
 passes "one ulp" ended 1 "value    25 tensors equal" "moment1  26 tensors equal" \

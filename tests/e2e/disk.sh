@@ -27,4 +27,31 @@ for part in 2 5 9 14 19; do
     umount "$t/full"
     rmdir "$t/full"
 done
+
+# Enough room when the save begins, none when it is written; then for the run that goes on.
+mkdir "$t/full"
+mount -t tmpfs -o size=$((3 * one))k tmpfs "$t/full"
+program=$weft_faults
+train full/run 2 --set checkpoint.every=2 --stop-at 6 --inject slow-disk@step=3,seconds=1 &
+until [ -e "$t/full/run/.tmp-step-00000004" ] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
+head -c $((3 * one))k /dev/zero >"$t/full/other" 2>/dev/null
+wait $!
+out=$t/full/run.out
+passes "the disk fills up during a save" says "No space left on device"
+passes "which leaves no debris" test -z "$(find "$t/full/run" -name '.tmp*')"
+passes "and the checkpoint before" "$weft" verify "$t/full/run"
+rm "$t/full/other"
+program=$weft
+train full/run 3 --resume auto --stop-at 6
+passes "the run goes on when there is room" ended 0 "resuming from $t/full/run/step-00000002" \
+    "$(fingerprint whole)"
+
+# A file system that nobody may write to.
+mount -o remount,ro "$t/full"
+out=$t/read-only.out
+run launch/local -n 2 "$config" --set run.dir="$t/full/run" --resume auto
+passes "a read-only run directory" ended 4 "$t/full/run/.claim" "Read-only file system"
+run "$weft" verify "$t/full/run"
+passes "can still be verified" ended 0 good
+umount "$t/full"
 finish

@@ -3,7 +3,7 @@
 # message that names the rank, never with a hang; a late rank changes nothing. Under mpirun's
 # timeout a hang would end with another code than the failure's.
 . "$(dirname "$0")/common.bash"
-phases="startup data forward backward optimizer save load"
+phases="startup data forward backward optimizer save load write"
 
 train base one --stop-at 2
 train whole one --stop-at 3
@@ -26,7 +26,7 @@ on_layout() {
         start=${EPOCHREALTIME/./}
         train late "$ranks" --tp "$1" --dp "$2" "${resume[@]}" "${delays[@]}"
         passes "rank $rank of $where is late in every phase" ended 0 "$(fingerprint whole)"
-        passes "seven times a quarter of a second" test $((${EPOCHREALTIME/./} - start)) -gt 1750000
+        passes "eight times a quarter of a second" test $((${EPOCHREALTIME/./} - start)) -gt 2000000
         rm -rf "$t/late"
     done
 }
@@ -37,6 +37,10 @@ on_layout 1 2
 
 train all 3 --tp 3 --dp 1 "${resume[@]}" --inject fail@phase=data
 passes "all ranks fail: no rank is named" ended 4 "error: injected failure in phase data"
+train publish 2 --tp 2 --dp 1 "${resume[@]}" --inject fail@phase=publish
+passes "the first rank fails when it publishes" ended 4 \
+    "rank 0: injected failure in phase publish, step 2"
+passes "and publishes nothing" test -z "$(find "$t/publish" -name '*step-*')"
 train other 2 --tp 2 --dp 1 "${resume[@]}" --inject fail@rank=1,step=7
 passes "a fault of another step" ended 0 "$(fingerprint whole)"
 train unknown one --inject explode

@@ -5,14 +5,15 @@
 # and ends.
 #
 #   hosts_up N                makes h1 to hN, with addresses 10.77.0.1 to N
-#   on HOST COMMAND...        runs a command there; $agent is the same as a remote shell for mpirun
+#   on HOST COMMAND...        runs a command there
 #   unplug HOST, plug HOST    takes a host's network away, and gives it back
+#   $agent                    a remote shell, for mpirun: reaches hosts that are not unplugged
 #   train_over HOST:RANKS,... NAME OPTIONS...   like train, over hosts, by an mpirun on the first
+#   no_ranks_left HOST...     a test: every rank there has ended, or will soon
 if [ "${1:-}" != inside ]; then
+    probe='ip link add br0 type bridge && mount -t tmpfs tmpfs /dev/shm'
     for user in '' r; do
-        command -v ip nsenter >/dev/null || break
-        unshare -${user}mnpf --kill-child --mount-proc \
-            sh -c 'ip link add br0 type bridge && mount -t tmpfs tmpfs /dev/shm' 2>/dev/null || continue
+        unshare -${user}mnpf --kill-child --mount-proc sh -c "$probe" 2>/dev/null || continue
         # What is set for one host doesn't fit several.
         for name in $(compgen -e | grep -E '^(OMPI|PRTE)_'); do unset "$name"; done
         exec unshare -${user}mnpf --kill-child --mount-proc "$0" inside
@@ -22,21 +23,26 @@ if [ "${1:-}" != inside ]; then
     exit
 fi
 
-# Open MPI 4 and 5: tcp between hosts, on their own network alone.
-export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_btl_tcp_if_include=eth0
+# Open MPI 4 and 5: by the hosts' own network alone.
+export WEFT_HOSTS=yes OMPI_MCA_btl_tcp_if_include=eth0
 export OMPI_MCA_oob_tcp_if_include=eth0 PRTE_MCA_oob_tcp_if_include=eth0
 export PRTE_MCA_prte_silence_shared_fs=1
 . "$(dirname "${BASH_SOURCE[0]}")/common.bash"
-agent=$t/agent
+enter=$t/enter agent=$t/agent
 export OMPI_MCA_plm_rsh_agent=$agent PRTE_MCA_plm_ssh_agent=$agent
 
-cat >"$agent" <<A
+cat >"$enter" <<A
 #!/bin/bash
 pid=\$(cat "$t/\$1.pid") || exit 255
 shift
 exec nsenter -t "\$pid" -n -u -m bash -c "cd '$PWD' && \$*"
 A
-chmod +x "$agent"
+cat >"$agent" <<A
+#!/bin/bash
+"$enter" "\$1" ip link show up | grep -q eth0 || { echo "\$1 doesn't answer" >&2; exit 255; }
+exec "$enter" "\$@"
+A
+chmod +x "$enter" "$agent"
 
 hosts_up() {
     local i pid
@@ -44,7 +50,7 @@ hosts_up() {
     for ((i = 1; i <= $1; i++)); do echo "10.77.0.$i h$i" >>"$t/hosts"; done
     ip link set lo up && ip link add br0 type bridge && ip link set br0 up || exit 2
     for ((i = 1; i <= $1; i++)); do
-        unshare -num sh -c "echo h$i >/proc/sys/kernel/hostname && ip link set lo up &&
+        unshare -num sh -c "hostname h$i && ip link set lo up &&
             mount -t tmpfs tmpfs /dev/shm && mount --bind $t/hosts /etc/hosts &&
             echo \$\$ >$t/h$i.new && mv $t/h$i.new $t/h$i.pid && exec sleep infinity" &
         pid=$!
@@ -57,7 +63,7 @@ hosts_up() {
 on() {
     local host=$1
     shift
-    "$agent" "$host" "$(printf '%q ' "$@")"
+    "$enter" "$host" "$(printf '%q ' "$@")"
 }
 
 unplug() { on "$1" ip link set eth0 down; }
@@ -70,26 +76,28 @@ train_over() {
     out=$t/$name.out
     set -- mpirun --timeout "$limit" -n "$ranks" --host "$hosts" "$program" train "$config" \
         --set run.dir="$t/$name" "$@"
-    run "$agent" "${hosts%%:*}" "$(printf '%q ' "$@")"
+    run "$enter" "${hosts%%:*}" "$(printf '%q ' "$@")"
 }
 
-# Whether a rank is alive on a host.
-has_ranks() {
+# The ranks that are alive on a host.
+ranks_on() {
     local network file
     network=$(readlink "/proc/$(cat "$t/$1.pid")/ns/net")
     for file in /proc/[0-9]*/ns/net; do
-        [ "$(readlink "$file")" = "$network" ] || continue
-        grep -qz '^OMPI_COMM_WORLD_RANK=' "${file%ns/net}environ" 2>/dev/null && return 0
+        if [ "$(readlink "$file")" = "$network" ]; then
+            { grep -lz '^OMPI_COMM_WORLD_RANK=' "${file%ns/net}environ"; } 2>/dev/null
+        fi
     done
-    return 1
 }
 
-# Within 10 seconds.
-fails_soon() {
-    local i
-    for i in {1..100}; do
-        "$@" || return 0
-        sleep 0.1
+# no_ranks_left HOST...: within 10 seconds
+no_ranks_left() {
+    local host i
+    for host in "$@"; do
+        for i in {1..100}; do
+            [ -n "$(ranks_on "$host")" ] || continue 2
+            sleep 0.1
+        done
+        return 1
     done
-    return 1
 }

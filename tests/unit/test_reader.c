@@ -101,6 +101,57 @@ START_TEST(empty_blocks_read_nothing_and_blocks_outside_are_refused) {
 }
 END_TEST
 
+/* A piece's cells as store_scan shows them, one after another. */
+typedef struct {
+    const CatalogEntry *entry;
+    int64_t seen, most;
+} Scan;
+
+static void see(void *context, ParamPiece part, const real *data) {
+    Scan *scan = context;
+    const ParamPiece *piece = &scan->entry->piece;
+    int64_t cols = reader.catalog.tensor[scan->entry->tensor].cols, count = part.rows * part.cols;
+    for (int64_t i = 0; i < count; i++, scan->seen++) {
+        int64_t row = part.row + i / part.cols, col = part.col + i % part.cols;
+        ck_assert_int_eq((row - piece->row) * piece->cols + col - piece->col, scan->seen);
+        ck_assert_double_eq(data[i],
+                            pattern_value(scan->entry->tensor,
+                                          catalog_roles[scan->entry->role].role, row * cols + col));
+    }
+    if (count > scan->most) scan->most = count;
+}
+
+START_TEST(scans_show_each_cell_once_in_any_room) {
+    static const int64_t rooms[] = {1, 3, 8, 20, 1000};
+    char path[FILES_PATH];
+    real block[1000];
+    serial_begin(&run);
+    serial_save(&run, 12, 0);
+    serial_path(&run, 12, "", path);
+    ck_assert_int_eq(reader_open(&reader, path), 0);
+    for (int64_t i = 0; i < reader.catalog.entries; i++) {
+        Hdf5File file;
+        CatalogEntry *entry = &reader.catalog.entry[i];
+        ck_assert_int_eq(store_open(&file, path, entry->t, entry->d), 0);
+        for (int r = 0; r < 5; r++) {
+            Scan scan = {.entry = entry};
+            ck_assert_int_eq(store_scan(&file, &reader.catalog, entry, block, rooms[r], see, &scan),
+                             0);
+            ck_assert_int_eq(scan.seen, catalog_piece_size(entry));
+            ck_assert_int_le(scan.most, rooms[r]);
+        }
+        entry->digest.low ^= 1;
+        Scan scan = {.entry = entry};
+        ck_assert_int_eq(store_scan(&file, &reader.catalog, entry, block, 20, see, &scan),
+                         WEFT_INPUT);
+        ck_assert_ptr_nonnull(strstr(error_message(), "damaged: digest is"));
+        hdf5_close(&file);
+    }
+    reader_close(&reader);
+    serial_end(&run);
+}
+END_TEST
+
 /* ---- files ---- */
 
 static void file_path(const char *file, char path[FILES_PATH]) {
@@ -347,8 +398,9 @@ int main(void) {
     return run_suite("reader",
                      TESTS(blocks_of_any_grid_are_those_of_the_whole_tensors,
                            empty_blocks_read_nothing_and_blocks_outside_are_refused,
-                           missing_and_wrong_files_are_named, what_was_never_open_can_be_closed,
-                           more_files_than_stay_open, shards_of_huge_axes_follow_one_another,
+                           scans_show_each_cell_once_in_any_room, missing_and_wrong_files_are_named,
+                           what_was_never_open_can_be_closed, more_files_than_stay_open,
+                           shards_of_huge_axes_follow_one_another,
                            pieces_of_huge_tensors_cover_each_cell_once,
                            blocks_of_huge_tensors_meet_the_right_pieces,
                            rows_at_once_are_never_none_and_never_too_many,

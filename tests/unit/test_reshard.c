@@ -98,16 +98,16 @@ static void same_manifests(const char *a, const char *b) {
 }
 
 START_TEST(files_are_those_that_a_save_on_that_grid_would_write) {
-    static const int grids[][2] = {{1, 1}, {3, 2}, {7, 4}, {12, 1}, {18, 2}};
+    static const int grids[][2] = {{1, 1}, {3, 2}, {7, 4}, {18, 2}};
     ModelCheckpoint made;
     char path[FILES_PATH], tensor[32], data[32];
     scratch_make(scratch);
-    make(&made, "source", SETTINGS("grid.tensor=4"));
+    make(&made, "source", SETTINGS("ffn.d_ff=40"));
     model_checkpoint_close(&made);
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         snprintf(tensor, sizeof tensor, "grid.tensor=%d", grids[i][0]);
         snprintf(data, sizeof data, "grid.data=%d", grids[i][1]);
-        make(&made, "saved", SETTINGS(tensor, data));
+        make(&made, "saved", SETTINGS("ffn.d_ff=40", tensor, data));
         model_checkpoint_close(&made);
         int status = reshard("source", "new", grids[i][0], grids[i][1]);
         ck_assert_msg(status == 0, "%s", error_message());
@@ -129,12 +129,52 @@ START_TEST(files_are_those_that_a_save_on_that_grid_would_write) {
 }
 END_TEST
 
+START_TEST(blocks_of_any_size_make_the_same_files) {
+    static const int64_t sizes[] = {1, 37, 200};
+    ModelCheckpoint made;
+    Reader source;
+    Catalog target;
+    char from[FILES_PATH], to[FILES_PATH], left[FILES_PATH], right[FILES_PATH];
+    scratch_make(scratch);
+    make(&made, "source", SETTINGS("grid.tensor=1", "ffn.d_ff=40"));
+    model_checkpoint_close(&made);
+    make(&made, "saved", SETTINGS("grid.tensor=3", "ffn.d_ff=40"));
+    path_of(from, "source", STEP);
+    ck_assert_int_eq(reader_open(&source, from), 0);
+    ck_assert_int_eq(catalog_from_params(&target, &made.model.set, 3, 2), 0);
+    for (int i = 0; i < 3; i++) {
+        Hash128 elements;
+        Reshard job = {.source = &source, .target = &target, .elements = sizes[i]};
+        path_of(to, "new", "");
+        ck_assert_int_eq(files_make_directories(to), 0);
+        ck_assert_int_eq(reshard_match(&job), 0);
+        ck_assert_uint_le(reshard_memory(&job), 2 * 200 * sizeof(real));
+        ck_assert_int_eq(reshard_write(&job, to, &elements), 0);
+        for (int t = 0; t < 3; t++) {
+            for (int d = 0; d < 2; d++) {
+                char name[CATALOG_FILE];
+                catalog_file_name(t, d, name);
+                path_of(left, "saved/" STEP, name);
+                path_of(right, "new", name);
+                ck_assert_msg(same_bytes(left, right), "%s differs", name);
+            }
+        }
+        free(job.from);
+        ck_assert_int_eq(files_remove_tree(to), 0);
+    }
+    catalog_release(&target);
+    reader_close(&source);
+    model_checkpoint_close(&made);
+    ck_assert_int_eq(files_remove_tree(scratch), 0);
+}
+END_TEST
+
 START_TEST(the_manifest_tells_of_the_source_and_of_each_reshard) {
     ModelCheckpoint made;
     int from, to;
     const char *text, *note;
     scratch_make(scratch);
-    make(&made, "source", SETTINGS("grid.tensor=4"));
+    make(&made, "source", SETTINGS(NULL));
     model_checkpoint_close(&made);
     ck_assert_int_eq(reshard("source", "a", 5, 0), 0);
     ck_assert_int_eq(reshard("a", "b", 2, 3), 0);
@@ -162,7 +202,7 @@ START_TEST(values_alone_are_moved_too) {
     ModelCheckpoint made;
     char path[FILES_PATH];
     scratch_make(scratch);
-    model_checkpoint_open(&made, SETTINGS("grid.tensor=4"));
+    model_checkpoint_open(&made, SETTINGS(NULL));
     made.model.set.arena[PARAM_MOMENT1] = NULL;
     path_of(path, "source", "");
     model_checkpoint_save(&made, path);
@@ -311,7 +351,7 @@ static void recut(ModelCheckpoint *made, int layer, const char *from, const char
     const Param *gate = &made->model.set.param[made->model.layer[layer].ffn.gate];
     how(&target, catalog_find(&target, gate->name));
     complete_again(&target);
-    Reshard job = {.source = &source, .target = &target};
+    Reshard job = {.source = &source, .target = &target, .elements = RESHARD_ELEMENTS};
     ck_assert_int_eq(reshard_match(&job), 0);
     path_of(path, to, STEP);
     ck_assert_int_eq(files_make_directories(path), 0);
@@ -411,7 +451,7 @@ START_TEST(impossible_requests_are_refused_by_name) {
         {".", "new", 3, 0, WEFT_INPUT, "there is no checkpoint in it"},
     };
     scratch_make(scratch);
-    make(&made, "source", SETTINGS("grid.tensor=4"));
+    make(&made, "source", SETTINGS("ffn.d_ff=40"));
     model_checkpoint_close(&made);
     for (size_t i = 0; i < sizeof request / sizeof *request; i++) {
         int status = reshard(request[i].from, request[i].to, request[i].tensor, request[i].data);
@@ -427,7 +467,7 @@ END_TEST
 START_TEST(a_config_of_another_function_is_refused) {
     ModelCheckpoint made, other;
     scratch_make(scratch);
-    model_checkpoint_open(&made, SETTINGS("grid.tensor=4"));
+    model_checkpoint_open(&made, SETTINGS(NULL));
     model_checkpoint_declare(&other, SETTINGS("ffn.activation=relu"));
     json_object_set(made.origin, "config", json_object_get(other.origin, "config"));
     char path[FILES_PATH];
@@ -446,6 +486,7 @@ int main(void) {
     return run_suite(
         "reshard",
         TESTS(files_are_those_that_a_save_on_that_grid_would_write,
+              blocks_of_any_size_make_the_same_files,
               the_manifest_tells_of_the_source_and_of_each_reshard, values_alone_are_moved_too,
               the_known_row_comes_out_as_the_plain_loops_say,
               wrong_pairs_verify_but_not_by_the_known_row, a_packed_matrix_cut_as_one_is_seen,
