@@ -2,6 +2,8 @@
 # make setup              installs what is missing (Debian 12 and 13)
 # make quickstart         setup, build, prepare a text, train on 2 ranks, evaluate, plot, sample
 # make check              setup, build, every test; ONLY=pattern runs the rows it matches
+# make fault-campaign     200 kills and 300 bit flips (about 20 minutes)
+# make continuity         the experiments of results/continuity (about 10 minutes)
 # make lint | format      the house rules | reformats the sources
 # make check-asan         unit tests and a 2-rank run under the address and undefined sanitizers
 # make check-other-debian make check and a short quickstart in a fresh root of DEBIAN=trixie
@@ -71,7 +73,7 @@ FORMATTED     = $(wildcard src/*/*.[ch] tests/support/*.[ch] tests/unit/*.[ch] t
 # ---- goals ------------------------------------------------------------------------------------
 
 .PHONY: all programs test-programs asan-programs setup quickstart check \
-        check-asan check-other-debian lint format flags clean FORCE
+        check-asan check-other-debian fault-campaign continuity lint format flags clean FORCE
 
 JOBS := $(shell nproc)
 # A make of its own, as wide as the machine unless the caller said -j.
@@ -104,6 +106,16 @@ check: setup
 check-asan: setup
 	$(AGAIN) asan-programs
 	@tests/asan $(UNIT_TESTS)
+
+fault-campaign: setup
+	$(AGAIN) programs
+	@tests/campaign/kills 200
+	@tests/campaign/bitflips 300
+
+continuity: setup
+	$(AGAIN) programs
+	@data/prepare
+	@results/continuity/run
 
 check-other-debian:
 	tests/debian/run $(DEBIAN)

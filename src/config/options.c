@@ -79,8 +79,8 @@ const Option options[OPTION_COUNT] = {
      .help = "compare replicas every n steps; 0: never"},
 
     {AT(train, on_nonfinite), OPTION_CHOICE, .initial = "stop", .choices = "stop | skip",
-     .help = "a loss or gradient norm that stays NaN or infinite when computed again; skip: no "
-             "update, and stop after 10 in a row"},
+     .help = "a loss or norm not finite when computed again too; skip: no update, 10 in a row at "
+             "most"},
     {AT(train, max_minutes), OPTION_NUMBER, .initial = "0", .low = 0, .high = 1e7,
      .help = "save and stop before this much time has passed; 0: never"},
     {AT(train, hang_timeout), OPTION_NUMBER, .initial = "300", .low = 0, .high = 1e7,

@@ -108,7 +108,7 @@ static int ffn_sublayer(Model *model, int l, const Pass *pass) {
 }
 
 /* For tests: NaN in the first row of what the middle layer makes. */
-static void inject_nan(const Model *model, int l, const Pass *pass, Phase phase, Tensor result) {
+static void strike_nan(const Model *model, int l, const Pass *pass, Phase phase, Tensor result) {
     if (l != model->config.layers / 2 || !pass->training || !result.data) return;
     if (!fault_take("nan", phase)) return;
     for (int64_t j = 0; j < result.cols; j++) result.data[j] = (real)NAN;
@@ -151,7 +151,7 @@ int layer_forward(Model *model, int l, const Pass *pass) {
     observe_attention(model, l);
     status = ffn_sublayer(model, l, pass);
     if (status) return status;
-    inject_nan(model, l, pass, PHASE_FORWARD, first_hidden(&layer->saved.ffn));
+    strike_nan(model, l, pass, PHASE_FORWARD, first_hidden(&layer->saved.ffn));
     observe_hidden(model, l);
     Partials part = exchange_begin(model->exchange_ffn, model->sum);
     ffn_down(&layer->ffn, &layer->saved.ffn, &part);
@@ -244,7 +244,7 @@ int layer_backward(Model *model, int l, const Pass *pass) {
     observe_ffn_backward(model, l);
     status = attention_sublayer_backward(model, l);
     if (status) return status;
-    inject_nan(model, l, pass, PHASE_BACKWARD, model->gradient);
+    strike_nan(model, l, pass, PHASE_BACKWARD, model->gradient);
     observe_attention_backward(model, l);
     return 0;
 }

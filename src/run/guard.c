@@ -39,7 +39,7 @@ static void scan(Search *search, Finding where, const Seen *piece) {
         where.col = piece->col + j;
         where.rows = piece->rows;
         where.cols = piece->cols;
-        where.value = (double)row[j];
+        where.value = isnan(row[j]) ? NAN : (double)row[j];
         where.rank = search->trainer->grid->world_rank;
         snprintf(where.name, sizeof where.name, "%s", piece->name);
         if (order(&where, &search->first) < 0) search->first = where;
@@ -123,9 +123,6 @@ int guard_search(Trainer *trainer, Finding *finding) {
 
 /* ---- words ---- */
 
-/* For %g: the sign of a NaN says nothing. */
-static double unsigned_nan(double x) { return isnan(x) ? fabs(x) : x; }
-
 static void describe_element(const Finding *found, char *text, size_t capacity) {
     char at[64] = "";
     if (found->rows > 1)
@@ -133,8 +130,7 @@ static void describe_element(const Finding *found, char *text, size_t capacity) 
                  (long long)found->col);
     else if (found->cols > 1)
         snprintf(at, sizeof at, ", element [%lld]", (long long)found->col);
-    snprintf(text, capacity, "%s%s = %g, rank %d", found->name, at, unsigned_nan(found->value),
-             found->rank);
+    snprintf(text, capacity, "%s%s = %g, rank %d", found->name, at, found->value, found->rank);
 }
 
 void guard_describe(const Finding *found, char *text, size_t capacity) {
@@ -157,7 +153,7 @@ void guard_describe(const Finding *found, char *text, size_t capacity) {
 
 static void describe_numbers(const Trainer *trainer, const StepReport *report, char text[NUMBERS]) {
     snprintf(text, NUMBERS, "step %lld: loss %g, gradient norm %g", (long long)trainer->step + 1,
-             unsigned_nan(report->loss), unsigned_nan(report->norm));
+             report->loss, report->norm);
 }
 
 /* ---- what follows ---- */

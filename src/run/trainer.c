@@ -7,6 +7,7 @@
 #include "run/guard.h"
 #include "run/setup.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,8 @@ int trainer_gradient(Trainer *trainer, double *loss, double *norm) {
     *loss /= (double)(trainer->config.train.global_batch * trainer->config.model.context);
     watch_phase(trainer->grid->watch, PHASE_OPTIMIZER);
     *norm = gradient_norm(&trainer->norm, set, trainer->grid, trainer->threads);
+    if (isnan(*loss)) *loss = NAN; /* whichever it was: the sign may depend on the layout */
+    if (isnan(*norm)) *norm = NAN;
     return 0;
 }
 

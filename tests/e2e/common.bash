@@ -97,7 +97,7 @@ trajectory() {
 }
 
 # The last line that train and inspect print. (Open MPI 5 ends a failed job with a NUL.)
-fingerprint() { grep -a '^fingerprint [0-9a-f]\{32\} step [0-9]*$' "$t/$1.out"; }
+fingerprint() { grep -a '^fingerprint [0-9a-f]\{32\} step [0-9]*$' "$t/$1.out" | tail -n 1; }
 
 # has_metrics NAME N: its metrics are those of steps 1 to N.
 has_metrics() {

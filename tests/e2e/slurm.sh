@@ -15,12 +15,13 @@ ClusterName=box
 SlurmctldHost=h1
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket=$t/munge.sock,cred_expire=1
+AuthInfo=socket=$t/munge.sock,cred_expire=5
 MpiDefault=pmix
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
+KillWait=2
 SlurmdParameters=config_overrides
 TmpFS=$t/tmp.%n
 StateSaveLocation=$t/state
@@ -41,5 +42,33 @@ for host in h1 h2 h3; do
     mkdir "$t/spool.$host" "$t/tmp.$host"
     on $host slurmd
 done
-wait_for sh -c "sinfo -h -t idle -o %D | grep -q 3"
-sinfo
+wait_for sh -c "'$agent' h1 timeout 5 sinfo -h -t idle -o %D | grep -q 3"
+
+# slurm COMMAND...: on the first host, as on a login node.
+slurm() { on h1 timeout 20 "$@"; }
+
+# submit NAME [sbatch options] -- [train options]; the job's number is in $job.
+submit() {
+    local name=$1 options=()
+    shift
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    out=$t/$name.out
+    job=$(slurm env WEFT="$PWD/$weft_faults" sbatch --parsable --output="$out" "${options[@]}" \
+        launch/weft.sbatch "$t/$name" "$config" \
+        --inject delay@phase=optimizer,times=0,seconds=0.1 "$@") || echo "sbatch failed"
+}
+
+train whole one
+
+submit run --ntasks=3 --nodes=3 --time=10 --
+wait_for steps_done run 2
+slurm scancel --signal=USR1 "$job"
+wait_for grep -q SIGUSR1 "$out"
+slurm scancel --signal=USR2 "$job"
+wait_for grep -q "queued again" "$out"
+passes "told to save, it saves" says "saving step"
+passes "told to stop, it saves and stops" says "(SIGUSR2); --resume auto continues"
+wait_for grep -q "^fingerprint .* step 24$" "$out"
+passes "queued again, it ends like one that was never told" same_run whole run
+finish

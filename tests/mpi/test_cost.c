@@ -32,8 +32,7 @@ static void step(Trainer *trainer) {
 
 /* Per microbatch: one gather of embeddings; four sums a layer (two regions, each forward and
  * backward); the head's three small ones and its sum. Recomputing a block repeats its attention's
- * sum. Per step: one for the gradient norm, and one word that says whether all ranks found it finite.
- */
+ * sum. Per step: one for the gradient norm, and one word by which all know whether it is finite. */
 static int64_t expected_collectives(const Config *config, const char *recompute) {
     int64_t microbatches = config->train.global_batch / config->train.micro_batch;
     int64_t layer = strcmp(recompute, "block") ? 4 : 5;
