@@ -152,6 +152,7 @@ static int accumulate(Trainer *trainer, int begin, int end, real *into, int leve
 int trainer_gradient(Trainer *trainer, double *loss, double *norm) {
     ParamSet *set = &trainer->model.set;
     double partial[TREE_MAX_SUBTREES];
+    watch_phase(trainer->grid->watch, PHASE_FORWARD);
     Partials part =
         exchange_begin(trainer->exchange, tensor_view(trainer->gradient, 1, set->elements));
     int status = 0;

@@ -6,6 +6,15 @@
 hosts_up 4
 short=(--set train.steps=12)
 
+# unplug_soon RUN HOST: after the run's first checkpoint, and not in a save, which has more time
+unplug_soon() {
+    {
+        until [ -e "$t/$1/step-00000004" ]; do sleep 0.05; done
+        sleep 0.4
+        unplug "$2"
+    } &
+}
+
 train one one "${short[@]}"
 train_over h1:1,h2:1 two --tp 2 --dp 1 "${short[@]}"
 passes "2 hosts" same_run one two 12
@@ -22,13 +31,6 @@ passes "3 hosts, unevenly" same_run one uneven 12
 # up: after some 15 minutes, or sooner by this setting. launch/elastic needs no such patience.
 on h1 sh -c 'echo 3 >/proc/sys/net/ipv4/tcp_retries2'
 program=$weft_faults
-unplug_soon() { # RUN HOST: after its first checkpoint, and not in a save, which has more time
-    {
-        until [ -e "$t/$1/step-00000004" ]; do sleep 0.05; done
-        sleep 0.4
-        unplug "$2"
-    } &
-}
 slow=("${short[@]}" --set checkpoint.every=4 --set train.hang_timeout=3
       --inject delay@phase=optimizer,times=0,seconds=0.3)
 start=$SECONDS
