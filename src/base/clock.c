@@ -1,5 +1,6 @@
 #include "base/clock.h"
 
+#include <errno.h>
 #include <time.h>
 
 double clock_seconds(void) {
@@ -17,5 +18,5 @@ void clock_stamp(char *text, size_t capacity) {
 
 void clock_sleep(double seconds) {
     struct timespec span = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&span, NULL);
+    while (nanosleep(&span, &span) && errno == EINTR) continue; /* a signal's handler has run */
 }

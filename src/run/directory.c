@@ -75,8 +75,7 @@ void directory_leave(int claim) {
     if (claim >= 0) close(claim);
 }
 
-/* Whether `checkpoint` lies in `dir`. */
-static bool is_inside(const char *dir, const char *checkpoint) {
+bool directory_holds(const char *dir, const char *checkpoint) {
     char parent[FILES_PATH], a[PATH_MAX], b[PATH_MAX];
     if (files_join(parent, sizeof parent, checkpoint, "..")) return false;
     return realpath(parent, a) && realpath(dir, b) && !strcmp(a, b);
@@ -89,7 +88,7 @@ int directory_check_branch(const char *dir, const char *checkpoint, int64_t step
     int status = checkpoint_newest(dir, newest, &last);
     if (!status) status = is_used(dir, &used);
     if (status) return status;
-    if (!is_inside(dir, checkpoint) && used)
+    if (!directory_holds(dir, checkpoint) && used)
         return error_set(WEFT_USAGE,
                          "run.dir = %s: holds another run than %s; give the continuation a run.dir "
                          "of its own",

@@ -14,6 +14,9 @@
 int directory_claim(const char *dir, bool resuming, int *claim);
 void directory_leave(int claim);
 
+/* Whether the step directory `checkpoint` lies in `dir`. */
+bool directory_holds(const char *dir, const char *checkpoint);
+
 /* Before a run goes on from `checkpoint` (a step directory, at `step`) in `dir`: its later
  * checkpoints would be another branch's, and a directory with another run in it isn't a place for
  * this one. */

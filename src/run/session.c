@@ -36,11 +36,13 @@ static int lay_out(Session *session, const Config *config, int tp, int dp) {
     return grid_open(grid, choice.tp, choice.dp);
 }
 
-int session_open(Session *session, Grid *grid, const Config *config, int tp, int dp) {
-    *session = (Session){grid, setup_threads(config, grid->node_ranks)};
-    fault_set_rank(grid->world_rank);
-    omp_set_dynamic(0);
-    omp_set_num_threads(session->threads);
+static void end_watch(Grid *grid) {
+    watch_close(grid->watch);
+    grid->watch = NULL;
+}
+
+static int open_session(Session *session, const Config *config, int tp, int dp) {
+    Grid *grid = session->grid;
     int status = fault_point(PHASE_STARTUP);
     if (!status) status = gemm_setup(fault_on("blas-threads") ? 2 : 1);
     status = comm_agree(grid, GROUP_WORLD, status);
@@ -49,8 +51,20 @@ int session_open(Session *session, Grid *grid, const Config *config, int tp, int
     return status;
 }
 
+int session_open(Session *session, Grid *grid, const Config *config, int tp, int dp) {
+    *session = (Session){grid, setup_threads(config, grid->node_ranks)};
+    fault_set_rank(grid->world_rank);
+    omp_set_dynamic(0);
+    omp_set_num_threads(session->threads);
+    grid->watch = watch_open(grid->world_rank, config->train.hang_timeout);
+    int status = open_session(session, config, tp, dp);
+    if (grid->surplus || status) end_watch(grid); /* a surplus rank waits for the whole run */
+    return status;
+}
+
 int session_close(Session *session, int status) {
     status = grid_wait_surplus(session->grid, status);
+    end_watch(session->grid);
     grid_close(session->grid);
     return status;
 }

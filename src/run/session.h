@@ -11,13 +11,13 @@ typedef struct {
     int threads;
 } Session;
 
-/* Sets threads, checks that all ranks run the same build on the same kind of core under the same
- * config, chooses the layout (tp, dp; 0: free) and lays it out; prints it. Collective over the
- * world; agreed errors. */
+/* Starts the watch over hangs (train.hang_timeout), sets threads, checks that all ranks run the
+ * same build on the same kind of core under the same config, chooses the layout (tp, dp; 0: free)
+ * and lays it out; prints it. Collective over the world; agreed errors. */
 int session_open(Session *session, Grid *grid, const Config *config, int tp, int dp);
 
-/* All ranks meet here, surplus ones have been waiting; returns the common status. Collective over
- * the world. */
+/* Ends the watch. All ranks meet here, surplus ones have been waiting; returns the common status.
+ * Collective over the world. */
 int session_close(Session *session, int status);
 
 #endif

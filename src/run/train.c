@@ -66,9 +66,19 @@ static int open_loop(Loop *loop, const char *resumed_from) {
                 metrics_open(&loop->metrics, config->run.dir, trainer->step, config->log.every);
     }
     status = comm_agree(trainer->grid, GROUP_GRID, status);
-    if (!status && resumed_from[0]) status = proofs_begin(loop->proofs, trainer, resumed_from);
-    if (!status && resumed_from[0]) proofs_published(loop->proofs, trainer->step, true);
+    if (status) return status;
+    bool ours = resumed_from[0] && directory_holds(config->run.dir, resumed_from);
+    comm_broadcast(trainer->grid, GROUP_GRID, &ours, sizeof ours, 0);
+    if (!ours) return 0; /* into another run's checkpoint nothing is written */
+    status = proofs_begin(loop->proofs, trainer, resumed_from);
+    if (!status) proofs_published(loop->proofs, trainer->step, true);
     return status;
+}
+
+/* What a first save may take, until one has been seen. */
+static double guess_save(const Trainer *trainer) {
+    const double slow_disk = 200e6; /* bytes per second */
+    return 3 * (double)params_count(&trainer->model.set) * sizeof(real) / slow_disk;
 }
 
 static void close_loop(Loop *loop) {
@@ -104,6 +114,7 @@ static int train_on_grid(const Config *config, const TrainOptions *options, Grid
         status = state_resume(&loop.trainer, options->resume, resumed_from);
     if (!status) status = open_loop(&loop, resumed_from);
     if (!status) {
+        triggers_step(&loop.triggers, 0, guess_save(&loop.trainer));
         tell_start(&loop.trainer);
         status = loop_run(&loop);
     }
@@ -114,24 +125,14 @@ static int train_on_grid(const Config *config, const TrainOptions *options, Grid
     return status;
 }
 
-static void end_watch(Grid *grid) {
-    watch_close(grid->watch);
-    grid->watch = NULL;
-}
-
 int train_run(const Config *config, const TrainOptions *options, Grid *grid) {
     Session session;
     int claim = -1;
-    triggers_catch();
-    grid->watch = watch_open(grid->world_rank, config->train.hang_timeout);
     int status = session_open(&session, grid, config, options->tp, options->dp);
-    if (!status) status = start_directory(grid, config, options, &claim);
-    if (!status && grid->surplus) end_watch(grid); /* waits for the whole run */
-    if (!status) {
-        if (!grid->surplus) status = train_on_grid(config, options, grid, session.threads);
-        if (!status || error_is_agreed()) status = session_close(&session, status);
-    }
-    if (!status || error_is_agreed()) end_watch(grid); /* else this rank ends alone */
+    if (status) return status;
+    status = start_directory(grid, config, options, &claim);
+    if (!status && !grid->surplus) status = train_on_grid(config, options, grid, session.threads);
+    if (!status || error_is_agreed()) status = session_close(&session, status);
     directory_leave(claim);
     return status;
 }
