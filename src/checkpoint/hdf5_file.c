@@ -60,6 +60,9 @@ static hid_t group_list(hid_t kind, int links) {
     return -1;
 }
 
+/* Files that a view keeps open: else it opens the file anew for each piece that it reads. */
+enum { SOURCES_OPEN = 256 };
+
 /* Nothing stays open behind a closed file; no lock, which some network file systems can't give and
  * a directory that is published by rename doesn't need. */
 static hid_t access_list(bool writing) {
@@ -67,6 +70,7 @@ static hid_t access_list(bool writing) {
     if (list < 0) return list;
     bool good = H5Pset_fclose_degree(list, H5F_CLOSE_STRONG) >= 0 &&
                 H5Pset_file_locking(list, false, true) >= 0 &&
+                H5Pset_elink_file_cache_size(list, SOURCES_OPEN) >= 0 &&
                 (!writing || H5Pset_libver_bounds(list, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0);
     if (good) return list;
     hdf5_drop(list);
