@@ -36,7 +36,7 @@ static int64_t best_step(const char *run_dir, const int64_t *steps, int count) {
 /* Before anything is deleted: as the bytes are in the files now. */
 static bool verifies(const char *run_dir, int64_t step) {
     char path[FILES_PATH];
-    if (!publish_path(run_dir, step, path) && !verify_directory(path, false)) return true;
+    if (!publish_path(run_dir, step, path) && !verify_digests(path)) return true;
     log_warn("older checkpoints stay, since the new one isn't good: %s", error_message());
     return false;
 }
