@@ -1,9 +1,18 @@
 #include "base/log.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 static bool heard = true;
+static atomic_bool drawn; /* a progress line stands on the terminal, the cursor at its beginning */
+
+/* Whoever prints next, mpirun too, overwrites the progress line; we can clear the rest of it. */
+static void clear_progress(void) {
+    if (!atomic_exchange(&drawn, false)) return;
+    fputs("\033[K", stderr);
+    fflush(stderr);
+}
 
 void log_enable(bool on) { heard = on; }
 
@@ -13,6 +22,7 @@ bool log_enabled(void) { return heard; }
 static void line(FILE *stream, const char *prefix, const char *format, va_list arguments) {
     char text[4096];
     vsnprintf(text, sizeof text, format, arguments);
+    clear_progress();
     fprintf(stream, "%s%s\n", prefix, text);
     fflush(stream);
 }
@@ -42,12 +52,14 @@ void log_error(const char *format, ...) {
 
 void log_progress(const char *text, int width, bool keep) {
     if (!heard) return;
-    fprintf(stderr, "\r%.*s\033[K%s", width, text, keep ? "\n" : "");
+    fprintf(stderr, "%.*s\033[K%s", width, text, keep ? "\n" : "\r");
     fflush(stderr);
+    atomic_store(&drawn, !keep);
 }
 
 void log_print(const char *format, ...) {
     if (!heard) return;
+    clear_progress();
     va_list arguments;
     va_start(arguments, format);
     vfprintf(stdout, format, arguments);

@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef enum { IDLE, WRITING, PUBLISHING } Progress;
 
@@ -89,13 +90,16 @@ static int check_space(const Saver *saver) {
     if (free_space < 0 || free_space >= needed) return 0;
     return error_set(WEFT_RUNTIME,
                      "%s: No space left on device for a checkpoint: it takes %.1f MB, %.1f MB are "
-                     "free; make room, or lower checkpoint.keep",
+                     "free; make room",
                      saver->run_dir, (double)needed / 1e6, (double)free_space / 1e6);
 }
 
 static int prepare(Saver *saver, const CheckpointState *state, const char *run_dir) {
-    int status = files_join(saver->run_dir, sizeof saver->run_dir, run_dir, "");
-    if (!status) status = publish_aside(run_dir, state->step, saver->aside);
+    int status = 0;
+    if (strlen(run_dir) >= sizeof saver->run_dir)
+        return error_set(WEFT_USAGE, "path too long: %s", run_dir);
+    memcpy(saver->run_dir, run_dir, strlen(run_dir) + 1);
+    status = publish_aside(run_dir, state->step, saver->aside);
     if (!status) status = take_state(saver, state);
     if (status || !is_first(saver)) return status;
     status = check_space(saver);

@@ -16,14 +16,11 @@ static const Command commands[] = {
     {"eval", "DIR", "loss of a checkpoint on the held-out part (mpirun)", command_eval},
     {"generate", "DIR", "text written by a checkpoint (mpirun)", command_generate},
     {"plan", "CONFIG", "parameters, layout and memory, without running", command_plan},
-    {"bench", "CONFIG", "a training step as a fraction of this machine's sgemm (mpirun)",
-     command_bench},
+    {"bench", "CONFIG", "a training step against this machine's sgemm (mpirun)", command_bench},
     {"inspect", "DIR", "what a checkpoint holds, and its fingerprint", command_inspect},
     {"verify", "DIR", "re-read a checkpoint; exit 1 naming what is damaged", command_verify},
-    {"diff", "A B", "how far two checkpoints are from each other; exit 1 when they differ",
-     command_diff},
-    {"replay", "DIR", "repeat the steps that followed a checkpoint and compare (mpirun)",
-     command_replay},
+    {"diff", "A B", "how far two checkpoints are apart; exit 1 when they differ", command_diff},
+    {"replay", "DIR", "repeat the steps after a checkpoint and compare (mpirun)", command_replay},
     {"reshard", "DIR", "the same state on another logical grid, in a new directory",
      command_reshard},
 };
@@ -36,10 +33,9 @@ static int usage(FILE *stream) {
         fprintf(stream, "  %-8s %-7s %s\n", commands[i].name, commands[i].arguments,
                 commands[i].summary);
     fprintf(stream, "  %-8s %-7s %s\n", "help", "config", "every key of a config");
-    fprintf(
-        stream,
-        "\nweft COMMAND --help tells a command's options; weft --version the build and its BLAS.\n"
-        "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
+    fprintf(stream,
+            "\nweft COMMAND --help tells its options; weft --version the build and its BLAS.\n"
+            "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
     return stream == stdout ? 0 : 2;
 }
 

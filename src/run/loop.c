@@ -67,10 +67,10 @@ static int finish_step(Loop *loop, StepReport *report) {
 }
 
 /* A save may fail without ending the run, if the config says so and it isn't the last. */
-static int settle(const Loop *loop, int status, bool final) {
+static int settle(const Loop *loop, int status, int64_t step, bool final) {
     if (!status || final || strcmp(loop->trainer.config.checkpoint.on_error, "warn")) return status;
     log_warn("the checkpoint of step %lld is not saved: %s; the run goes on (checkpoint.on_error)",
-             (long long)saver_step(loop->saver), error_message());
+             (long long)step, error_message());
     error_clear();
     return 0;
 }
@@ -83,7 +83,7 @@ static int go_on(Loop *loop, bool to_the_end, bool final) {
     if (saver_is_under_way(loop->saver)) return status;
     triggers_step(&loop->triggers, 0, clock_seconds() - loop->save_start);
     proofs_published(loop->proofs, saver_step(loop->saver), status == 0);
-    return settle(loop, status, final);
+    return settle(loop, status, saver_step(loop->saver), final);
 }
 
 /* Once its line is in the metrics, so that a checkpoint never lacks one. */
@@ -99,7 +99,7 @@ static int save(Loop *loop, double held_out, bool final) {
     loop->save_start = clock_seconds();
     triggers_saved(&loop->triggers);
     status = state_save(trainer, loop->saver, held_out);
-    if (status) return settle(loop, status, final);
+    if (status) return settle(loop, status, trainer->step, final);
     status = proofs_begin(loop->proofs, trainer, directory);
     if (!status && (final || !trainer->config.checkpoint.async)) status = go_on(loop, true, final);
     return status;

@@ -94,7 +94,10 @@ static void compare(const Proofs *proofs, const Pending *pending) {
             there = json_array_get(old, i);
             differs = record_difference(there, json_array_get(new, i), text, sizeof text);
         }
-        if (differs) warn(pending, there, text);
+        if (differs)
+            warn(pending, there, text);
+        else
+            log_info("the steps after %s are those of its proof", pending->directory);
     }
     json_decref(proof);
 }

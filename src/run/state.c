@@ -105,12 +105,16 @@ int state_fingerprint(Trainer *trainer, Hash128 *fingerprint) {
 
 int state_save(Trainer *trainer, Saver *saver, double held_out) {
     Blocks blocks;
+    const char *run_dir = trainer->config.run.dir;
     int status = fault_point(PHASE_SAVE);
     int made = make_blocks(trainer, held_out, &blocks);
-    status = comm_agree(trainer->grid, GROUP_GRID, status ? status : made);
+    if (!status) status = made;
+    if (!status && trainer->grid->world_rank == 0 && !files_is_directory(run_dir))
+        status = error_set(WEFT_RUNTIME, "run.dir = %s: is no longer there", run_dir);
+    status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) {
         CheckpointState state = checkpoint_state(trainer, &blocks);
-        status = saver_begin(saver, &state, trainer->config.run.dir);
+        status = saver_begin(saver, &state, run_dir);
     }
     blocks_release(&blocks);
     return status;

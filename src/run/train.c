@@ -93,9 +93,11 @@ static void tell_end(const Loop *loop, Hash128 fingerprint) {
     char text[HASH_TEXT];
     hash_format(fingerprint, text);
     if (trainer->step < trainer->config.train.steps)
-        log_info("stopped at step %lld of %lld (%s); --resume auto continues, on any number of "
-                 "ranks",
-                 (long long)trainer->step, (long long)trainer->config.train.steps, why);
+        log_info(
+            "stopped at step %lld of %lld (%s), which is saved in %s; --resume auto continues, "
+            "on any number of ranks",
+            (long long)trainer->step, (long long)trainer->config.train.steps, why,
+            trainer->config.run.dir);
     log_print("fingerprint %s step %lld\n", text, (long long)trainer->step);
 }
 
