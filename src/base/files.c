@@ -113,7 +113,8 @@ int files_write(const char *path, const void *bytes, size_t size) {
     char aside[FILES_PATH];
     if (snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside)
         return error_set(WEFT_USAGE, "path too long: %s", path);
-    int descriptor = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    unlink(aside); /* whatever a killed one has left, or somebody's pipe */
+    int descriptor = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0)
         return error_set(WEFT_RUNTIME, "%s: can't write: %s", aside, strerror(errno));
     int failed = write_all(descriptor, bytes, size) || fsync(descriptor);

@@ -76,6 +76,11 @@ int checkpoint_save(Grid *grid, const ParamSet *set, const CheckpointState *stat
  * no such directory, or checkpoints but no good one. One rank calls it and broadcasts. */
 int checkpoint_find(const char *path, bool deep, char *found, size_t capacity);
 
+/* Whether `path`, which need not exist, lies inside of a checkpoint: a file more makes it a bad
+ * one.
+ */
+bool checkpoint_encloses(const char *path);
+
 /* The newest checkpoint that `path` means, whether good or not: a step directory itself (*step is
  * then -1), or of a run directory the newest; "" and -1 when it has none. 0 or WEFT_INPUT. */
 int checkpoint_newest(const char *path, char found[FILES_PATH], int64_t *step);

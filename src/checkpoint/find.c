@@ -8,6 +8,7 @@
 #include "checkpoint/verify.h"
 #include "checkpoint/view.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,21 @@ int checkpoint_find(const char *path, bool deep, char *found, size_t capacity) {
     if (strlen(trimmed) >= capacity) return error_set(WEFT_USAGE, "path too long: %s", trimmed);
     memcpy(found, trimmed, strlen(trimmed) + 1);
     return 0;
+}
+
+bool checkpoint_encloses(const char *path) {
+    char at[FILES_PATH], whole[PATH_MAX];
+    if (files_join(at, sizeof at, path, "")) return false;
+    while (!realpath(at, whole)) { /* up to what exists */
+        char *slash = strrchr(at, '/');
+        if (!slash) return realpath(".", whole) && has_file(whole, MANIFEST_FILE);
+        slash[slash == at] = '\0';
+    }
+    for (char *slash; !has_file(whole, MANIFEST_FILE); *slash = '\0') {
+        slash = strrchr(whole, '/');
+        if (!slash || slash == whole) return false;
+    }
+    return true;
 }
 
 int checkpoint_newest(const char *path, char found[FILES_PATH], int64_t *step) {

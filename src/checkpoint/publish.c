@@ -126,28 +126,36 @@ int publish_list(const char *run_dir, int64_t **steps, int *count) {
     return status;
 }
 
-/* What replace() has moved aside is the only copy until the new one has its name. */
-static bool put_back(const char *run_dir, const char *name, const char *path) {
+/* The step that a leftover is of, and whether it is what replace() has moved aside. */
+static bool parse_aside(const char *name, int64_t *step, bool *old) {
+    char stem[PUBLISH_NAME] = "";
+    size_t prefix = strlen(ASIDE_PREFIX), suffix = strlen(OLD_SUFFIX), length = strlen(name);
+    if (strncmp(name, ASIDE_PREFIX, prefix)) return false;
+    *old = length > suffix && !strcmp(name + length - suffix, OLD_SUFFIX);
+    length -= prefix + (*old ? suffix : 0);
+    if (length >= sizeof stem) return false;
+    memcpy(stem, name + prefix, length);
+    return publish_step_parse(stem, step);
+}
+
+/* The old directory is the only copy until the new one has its name. */
+static bool put_back(const char *run_dir, int64_t step, const char *path) {
     char final[FILES_PATH];
-    int64_t step;
-    char stem[PUBLISH_NAME + sizeof ASIDE_PREFIX] = "";
-    size_t length = strlen(name), suffix = strlen(OLD_SUFFIX);
-    if (length <= suffix || length - suffix >= sizeof stem ||
-        strcmp(name + length - suffix, OLD_SUFFIX))
-        return false;
-    memcpy(stem, name, length - suffix);
-    return publish_step_parse(stem + strlen(ASIDE_PREFIX), &step) &&
-           !publish_path(run_dir, step, final) && !files_exists(final) && !rename(path, final);
+    return !publish_path(run_dir, step, final) && !files_exists(final) && !rename(path, final);
 }
 
 void publish_recover(const char *run_dir) {
     char path[FILES_PATH];
     FileNames names;
     if (files_list(run_dir, &names)) return;
-    for (int i = 0; i < names.count; i++)
-        if (!strncmp(names.name[i], ASIDE_PREFIX "step-", strlen(ASIDE_PREFIX "step-")) &&
-            !files_join(path, sizeof path, run_dir, names.name[i]) &&
-            !put_back(run_dir, names.name[i], path) && files_remove_tree(path))
-            log_warn("%s", error_message());
+    for (int i = 0; i < names.count; i++) {
+        int64_t step;
+        bool old;
+        if (!parse_aside(names.name[i], &step, &old) ||
+            files_join(path, sizeof path, run_dir, names.name[i]) ||
+            (old && put_back(run_dir, step, path)))
+            continue;
+        if (files_remove_tree(path)) log_warn("%s", error_message());
+    }
     files_names_release(&names);
 }

@@ -37,10 +37,11 @@ int publish_finish(const char *run_dir, int64_t step, const char *aside);
  * names can't be exchanged at once), and removes what no save will finish. */
 void publish_recover(const char *run_dir);
 
-/* After this step's checkpoint is published: removes older ones that the retention doesn't keep;
- * none when the new one does not verify, which might be the only good one. Later steps aren't
- * touched. A directory that can't be removed is a warning. */
-void publish_prune(const char *run_dir, int64_t step, const CheckpointRetention *retention);
+/* After this step's checkpoint is published: removes older ones that the retention doesn't keep,
+ * once the new one has been read back: when it isn't good nothing is removed, and that is the
+ * error. Later steps aren't touched. A directory that can't be removed is a warning. 0 or
+ * WEFT_RUNTIME. */
+int publish_prune(const char *run_dir, int64_t step, const CheckpointRetention *retention);
 
 /* Steps of the published directories, ascending; free(*steps). */
 int publish_list(const char *run_dir, int64_t **steps, int *count);

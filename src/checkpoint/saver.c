@@ -162,7 +162,7 @@ static int publish(void *context) {
     if (!manifest) return WEFT_RUNTIME;
     status = manifest_write(manifest, saver->aside);
     if (!status) status = publish_finish(saver->run_dir, state->step, saver->aside);
-    if (!status) publish_prune(saver->run_dir, state->step, &state->retention);
+    if (!status) status = publish_prune(saver->run_dir, state->step, &state->retention);
     json_decref(manifest);
     return status;
 }

@@ -38,8 +38,17 @@ typedef struct {
     real *block;   /* BLOCK_ELEMENTS */
 } Verify;
 
+/* A run may remove a checkpoint that somebody reads, all at once. */
+static bool has_gone(const Verify *verify) {
+    return verify->manifest && !files_exists(verify->directory);
+}
+
 /* Notes the present error as a problem. */
 static void note(Verify *verify) {
+    if (has_gone(verify))
+        error_set(WEFT_INPUT, "%s: was removed while it was read, as its run does with old ones",
+                  verify->directory);
+    if (has_gone(verify) && verify->problems > 0) return;
     if (verify->problems++ == 0)
         snprintf(verify->first, sizeof verify->first, "%s", error_message());
     if (verify->heard) log_error("%s", error_message());

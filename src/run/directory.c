@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Whether anything but a claim is there. */
@@ -52,7 +53,11 @@ int directory_claim(const char *dir, bool resuming, int *claim) {
     char path[FILES_PATH];
     bool used = false;
     *claim = -1;
-    int status = files_make_directories(dir);
+    int status = 0;
+    if (checkpoint_encloses(dir))
+        return error_set(WEFT_USAGE,
+                         "run.dir = %s: lies inside of a checkpoint, which it would spoil", dir);
+    status = files_make_directories(dir);
     if (!status) status = is_used(dir, &used);
     if (!status && used && !resuming)
         status = error_set(WEFT_USAGE,
@@ -69,6 +74,20 @@ int directory_claim(const char *dir, bool resuming, int *claim) {
         *claim = -1;
     }
     return status;
+}
+
+int directory_check_claim(const char *dir, int claim) {
+    char path[FILES_PATH];
+    struct stat here, claimed;
+    int status = files_join(path, sizeof path, dir, DIRECTORY_CLAIM);
+    if (status) return status;
+    if (!stat(path, &here) && !fstat(claim, &claimed) && here.st_dev == claimed.st_dev &&
+        here.st_ino == claimed.st_ino)
+        return 0;
+    return error_set(WEFT_RUNTIME,
+                     "run.dir = %s: is no longer the directory that this run has begun in: it was "
+                     "moved, removed or replaced",
+                     dir);
 }
 
 void directory_leave(int claim) {

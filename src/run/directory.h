@@ -14,6 +14,10 @@
 int directory_claim(const char *dir, bool resuming, int *claim);
 void directory_leave(int claim);
 
+/* Whether `dir` is still the directory that was claimed: somebody may have moved it, or put another
+ * in its place. 0 or WEFT_RUNTIME. */
+int directory_check_claim(const char *dir, int claim);
+
 /* Whether the step directory `checkpoint` lies in `dir`. */
 bool directory_holds(const char *dir, const char *checkpoint);
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "checkpoint/publish.h"
+#include "run/directory.h"
 #include "run/drift.h"
 #include "run/state.h"
 
@@ -90,10 +91,13 @@ static int go_on(Loop *loop, bool to_the_end, bool final) {
 static int save(Loop *loop, double held_out, bool final) {
     Trainer *trainer = &loop->trainer;
     char directory[FILES_PATH];
+    const char *run_dir = trainer->config.run.dir;
     int status = go_on(loop, true, false);
-    if (!status)
-        status = comm_agree(trainer->grid, GROUP_GRID,
-                            publish_path(trainer->config.run.dir, trainer->step, directory));
+    if (status) return status;
+    status = publish_path(run_dir, trainer->step, directory);
+    if (!status && trainer->grid->world_rank == 0)
+        status = directory_check_claim(run_dir, loop->claim);
+    status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (status) return status;
     watch_phase(trainer->grid->watch, PHASE_SAVE);
     loop->save_start = clock_seconds();

@@ -16,6 +16,7 @@ typedef struct {
     Triggers triggers;
     Saver *saver;
     Proofs *proofs;
+    int claim;         /* of the run directory, on the first rank */
     int64_t last;      /* the step that this start ends with */
     int64_t wish;      /* of all ranks: why to save or stop */
     bool any_busy;     /* a rank's thread is writing */

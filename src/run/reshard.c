@@ -45,10 +45,14 @@ static int check_place(Work *work) {
     struct stat status;
     const char *out = work->request->out;
     if (files_join(work->out, sizeof work->out, out, "")) return WEFT_USAGE;
+    if (!out[0]) return error_set(WEFT_USAGE, "--out: a directory is needed");
     size_t length = strlen(work->out);
     while (length > 1 && work->out[length - 1] == '/') work->out[--length] = '\0';
     if (!lstat(work->out, &status))
         return error_set(WEFT_USAGE, "--out %s: exists already; reshard makes a new directory",
+                         out);
+    if (checkpoint_encloses(work->out))
+        return error_set(WEFT_USAGE, "--out %s: lies inside of a checkpoint, which it would spoil",
                          out);
     const char *slash = strrchr(work->out, '/'), *name = slash ? slash + 1 : work->out;
     snprintf(work->parent, sizeof work->parent, "%.*s",

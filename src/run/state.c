@@ -109,8 +109,6 @@ int state_save(Trainer *trainer, Saver *saver, double held_out) {
     int status = fault_point(PHASE_SAVE);
     int made = make_blocks(trainer, held_out, &blocks);
     if (!status) status = made;
-    if (!status && trainer->grid->world_rank == 0 && !files_is_directory(run_dir))
-        status = error_set(WEFT_RUNTIME, "run.dir = %s: is no longer there", run_dir);
     status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) {
         CheckpointState state = checkpoint_state(trainer, &blocks);

@@ -92,7 +92,9 @@ static void tell_end(const Loop *loop, Hash128 fingerprint) {
     const char *why = triggers_wants_stop(loop->wish) ? triggers_reason(loop->wish) : "--stop-at";
     char text[HASH_TEXT];
     hash_format(fingerprint, text);
-    if (trainer->step < trainer->config.train.steps)
+    if (trainer->step == 0)
+        log_info("stopped before the first step (%s); --resume auto starts the run", why);
+    else if (trainer->step < trainer->config.train.steps)
         log_info(
             "stopped at step %lld of %lld (%s), which is saved in %s; --resume auto continues, "
             "on any number of ranks",
@@ -102,9 +104,9 @@ static void tell_end(const Loop *loop, Hash128 fingerprint) {
 }
 
 /* On the ranks of the grid. */
-static int train_on_grid(const Config *config, const TrainOptions *options, Grid *grid,
-                         int threads) {
-    Loop loop = {.last = last_step(config, options)};
+static int train_on_grid(const Config *config, const TrainOptions *options, Grid *grid, int threads,
+                         int claim) {
+    Loop loop = {.claim = claim, .last = last_step(config, options)};
     Hash128 fingerprint;
     char resumed_from[FILES_PATH] = "";
     triggers_open(&loop.triggers, config->train.max_minutes, config->checkpoint.minutes,
@@ -133,7 +135,8 @@ int train_run(const Config *config, const TrainOptions *options, Grid *grid) {
     int status = session_open(&session, grid, config, options->tp, options->dp);
     if (status) return status;
     status = start_directory(grid, config, options, &claim);
-    if (!status && !grid->surplus) status = train_on_grid(config, options, grid, session.threads);
+    if (!status && !grid->surplus)
+        status = train_on_grid(config, options, grid, session.threads, claim);
     if (!status || error_is_agreed()) status = session_close(&session, status);
     directory_leave(claim);
     return status;

@@ -69,7 +69,7 @@ passes "the last save may not fail" ended 4 "No space left on device"
 # A bit that turns on its way to the disk is found before older checkpoints are deleted.
 train flipped one --set checkpoint.every=4 --set checkpoint.keep=1 --stop-at 8 \
     --inject bitflip@step=7,phase=save
-passes "a new checkpoint that doesn't verify" ended 0 "older checkpoints stay" "damaged"
+passes "a new checkpoint that doesn't verify" ended 4 "older checkpoints stay" "damaged"
 passes "doesn't drive out the good one" test "$(steps flipped)" = "4 8"
 train flipped one --stop-at 20 --resume auto
 passes "which is taken then" ended 0 "step-00000008: skipped:" "resuming from $t/flipped/step-00000004"
@@ -83,6 +83,33 @@ wait $!
 out=$t/gone.out code=$(grep -c 'weft: error' "$t/gone.out")
 passes "a directory that is removed during a save is named" says "$t/gone/.tmp-step-00000010"
 passes "once" test "$code" = 1
+
+# Moved between saves, and another run in its place: neither writes into the other's.
+train mine one --set checkpoint.every=4 --set checkpoint.keep=1 --stop-at 12 \
+    --inject delay@step=5,phase=optimizer,seconds=3 &
+waits_for 20 grep -qs '"step":5' "$t/mine/metrics.jsonl"
+mv "$t/mine" "$t/moved"
+train_other() { "$weft" train "$config" --set run.dir="$t/mine" --set run.seed=7 --stop-at 3; }
+train_other >/dev/null 2>&1
+wait %%
+out=$t/mine.out
+passes "a run whose directory has been replaced ends" says \
+    "run.dir = $t/mine: is no longer the directory that this run has begun in"
+passes "the other's checkpoint is still there" test "$(steps mine)" = 3
+passes "and its own" "$weft" verify "$t/moved"
+
+# A checkpoint is no place for a run.
+out=$t/inside.out
+run "$weft" train "$config" --set run.dir="$t/whole/step-00000010/deep/run"
+passes "a run directory inside of a checkpoint" ended 2 "lies inside of a checkpoint"
+run "$weft" reshard "$t/whole" --tensor 3 --out "$t/whole/step-00000010/x"
+passes "a reshard into one" ended 2 "--out $t/whole/step-00000010/x: lies inside of a checkpoint"
+passes "which stays good" "$weft" verify "$t/whole/step-00000010"
+train pipe one --stop-at 2
+mkfifo "$t/pipe/config.ini.tmp"
+train pipe one --resume auto --stop-at 4
+passes "a pipe where a file is written aside" ended 0 "step 4"
+
 train link one --set checkpoint.every=4 --stop-at 4
 mkdir "$t/target"
 ln -s "$t/target" "$t/link/step-00000010"
