@@ -85,7 +85,7 @@ passes "a directory that is removed during a save is named" says "$t/gone/.tmp-s
 passes "once" test "$code" = 1
 
 # Moved between saves, and another run in its place: neither writes into the other's.
-train mine one --set checkpoint.every=4 --set checkpoint.keep=1 --stop-at 12 \
+train mine one --set checkpoint.every=4 --set checkpoint.async=false --stop-at 12 \
     --inject delay@step=5,phase=optimizer,seconds=3 &
 waits_for 20 grep -qs '"step":5' "$t/mine/metrics.jsonl"
 mv "$t/mine" "$t/moved"
