@@ -109,8 +109,8 @@ check-asan: setup
 
 fault-campaign: setup
 	$(AGAIN) programs
-	@tests/campaign/kills 200
-	@tests/campaign/bitflips 300
+	@tests/campaign/kills 200 7
+	@tests/campaign/bitflips 300 5
 
 continuity: setup
 	$(AGAIN) programs
