@@ -81,7 +81,7 @@ for delay in 0.1 0.25; do
     sleep $delay
     kill -TERM $launcher
     ended_by "early $delay"
-    passes "TERM after $delay s: stopped" ended 0 "stopped at step"
+    passes "TERM after $delay s: stopped" ended 0 "weft: stopped "
 done
 passes "TERM while it starts: goes on" continues "early 0.1" one
 

@@ -68,7 +68,7 @@ wait_for grep -q SIGUSR1 "$out"
 slurm scancel --signal=USR2 "$job"
 wait_for grep -q "queued again" "$out"
 passes "told to save, it saves" says "saving step"
-passes "told to stop, it saves and stops" says "(SIGUSR2); --resume auto continues"
+passes "told to stop, it saves and stops" says "(SIGUSR2), which is saved in"
 wait_for grep -q "^fingerprint .* step 24$" "$out"
 passes "queued again, it ends like one that was never told" same_run whole run
 finish
