@@ -167,7 +167,8 @@ for flags in -m -rm; do
 done
 
 # ---- a terminal sees a bar, a file only the end
-passes "one line of stderr" test "$(grep -c '^weft: ' "$t/reshard.out")" = 1
+reshard "$source" told --tensor 4
+passes "one line of stderr" test "$(grep -c '^weft: ' "$out")" = 1
 run script -qec "$weft reshard $source --tensor 4 --out $t/seen" "$t/typescript"
 passes "a bar" ended 0 "[########################]" " MB/s"
 finish
