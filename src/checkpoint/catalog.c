@@ -227,3 +227,11 @@ const CatalogEntry *catalog_walk_next(CatalogWalk *walk) {
     walk->next = walk->end;
     return NULL;
 }
+
+int64_t catalog_disk_bytes(const Catalog *catalog) {
+    const int64_t said_of_piece = 1000, said_of_file = 2048;
+    int64_t bytes = (int64_t)catalog->grid_tensor * catalog->grid_data * said_of_file;
+    for (int64_t i = 0; i < catalog->entries; i++)
+        bytes += catalog_piece_size(&catalog->entry[i]) * (int64_t)sizeof(real) + said_of_piece;
+    return bytes;
+}

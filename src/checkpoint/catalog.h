@@ -88,6 +88,10 @@ typedef struct {
 CatalogWalk catalog_walk(const Catalog *catalog, int role, int tensor, ParamPiece block);
 const CatalogEntry *catalog_walk_next(CatalogWalk *walk);
 
+/* What the directory takes on disk, nearly: the arrays, and what HDF5 and the manifest say of each.
+ */
+int64_t catalog_disk_bytes(const Catalog *catalog);
+
 static inline int64_t catalog_piece_size(const CatalogEntry *entry) {
     return entry->piece.rows * entry->piece.cols;
 }

@@ -79,13 +79,8 @@ static int take_state(Saver *saver, const CheckpointState *state) {
     return good ? 0 : error_set(WEFT_RUNTIME, "out of memory: manifest");
 }
 
-/* What the directory will take at least: the arrays, and what HDF5 and the manifest say of each. */
 static int check_space(const Saver *saver) {
-    const Catalog *catalog = &saver->stage.catalog;
-    const int64_t said_of_piece = 1000, said_of_file = 2048;
-    int64_t needed = (int64_t)catalog->grid_tensor * catalog->grid_data * said_of_file;
-    for (int64_t i = 0; i < catalog->entries; i++)
-        needed += catalog_piece_size(&catalog->entry[i]) * (int64_t)sizeof(real) + said_of_piece;
+    int64_t needed = catalog_disk_bytes(&saver->stage.catalog);
     int64_t free_space = files_free_space(saver->run_dir);
     if (free_space < 0 || free_space >= needed) return 0;
     return error_set(WEFT_RUNTIME,

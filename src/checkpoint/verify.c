@@ -45,10 +45,11 @@ static bool has_gone(const Verify *verify) {
 
 /* Notes the present error as a problem. */
 static void note(Verify *verify) {
-    if (has_gone(verify))
+    if (has_gone(verify)) {
+        if (verify->problems > 0) return;
         error_set(WEFT_INPUT, "%s: was removed while it was read, as its run does with old ones",
                   verify->directory);
-    if (has_gone(verify) && verify->problems > 0) return;
+    }
     if (verify->problems++ == 0)
         snprintf(verify->first, sizeof verify->first, "%s", error_message());
     if (verify->heard) log_error("%s", error_message());

@@ -13,13 +13,13 @@
 #include "comm/exchange_internal.h"
 
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/memory.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* At the beginning of the first rank's segment (that of others is unused). Two cache lines: who
@@ -199,9 +199,8 @@ static bool on_one_node(const Grid *grid, Group group) {
 }
 
 static int64_t free_shared_memory(void) {
-    struct statvfs space;
-    if (statvfs(SHARED_MEMORY, &space) != 0) return 0;
-    return (int64_t)space.f_bavail * (int64_t)space.f_frsize;
+    int64_t bytes = files_free_space(SHARED_MEMORY);
+    return bytes < 0 ? 0 : bytes;
 }
 
 /* All windows of the node are needed at once; they may belong to several groups. */

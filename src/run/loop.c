@@ -122,7 +122,7 @@ static int save_step(Loop *loop, const StepReport *report) {
     else if (!loop->any_busy)
         status = go_on(loop, false, false);
     loop->stall = clock_seconds() - start;
-    if (wanted && !final && triggers_wants_save(loop->wish))
+    if (!status && wanted && !final && triggers_wants_save(loop->wish))
         log_info("saving step %lld: %s", (long long)trainer->step, triggers_reason(loop->wish));
     return status;
 }

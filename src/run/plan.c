@@ -7,7 +7,7 @@
 #include "run/trainer.h"
 
 /* What a save takes of the cores, per byte of the state: fingerprint, digests, proof, writing and
- * reading back (tests/bench/saving: a run of a 25 M model takes 1.1 s longer on two cores). */
+ * reading back (tests/bench/saving: a run of a 25 M model takes 1 s longer on two cores). */
 static const double save_core_seconds = 7e-9;
 
 enum { LEAST_K = 128 }; /* below this a BLAS call loses speed (measured: about 5 %) */

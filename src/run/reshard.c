@@ -142,14 +142,6 @@ static int make_target(Work *work) {
 
 /* ---- the plan ---- */
 
-/* What will be written; of what isn't values, an estimate from above. */
-static int64_t bytes_needed(const Reshard *job) {
-    enum { PER_DATASET = 2048, PER_FILE = 16384 };
-    const Catalog *target = job->target;
-    return reshard_bytes(job) + target->entries * PER_DATASET +
-           (int64_t)(target->grid_tensor * target->grid_data + 3) * PER_FILE;
-}
-
 static void print_plan(const Work *work) {
     const Catalog *source = &work->source.catalog, *target = &work->target;
     log_print("%s (grid %d x %d) -> %s (grid %d x %d)\n", work->source.directory,
@@ -165,7 +157,7 @@ static void print_plan(const Work *work) {
 /* ---- doing it ---- */
 
 static int check_space(const Work *work) {
-    int64_t needed = bytes_needed(&work->job), there = files_free_space(work->parent);
+    int64_t needed = catalog_disk_bytes(&work->target), there = files_free_space(work->parent);
     if (there < 0 || needed <= there) return 0;
     return error_set(WEFT_RUNTIME,
                      "%s: %.3f GB are needed in %s, %.3f GB are free: nothing is written",
@@ -354,10 +346,10 @@ static void tell(const Work *work) {
 
 /* Leaves nothing behind a failure, and its message as it is. */
 static void discard(const Work *work) {
-    char message[2048];
-    snprintf(message, sizeof message, "%s", error_message());
+    ErrorState failure;
+    error_keep(&failure);
     files_remove_tree(work->aside);
-    error_set(WEFT_RUNTIME, "%s", message);
+    error_restore(&failure);
 }
 
 static int run(Work *work) {
