@@ -203,7 +203,8 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
 int arguments_apply(const Arguments *arguments, Config *config) {
     for (int i = 0; i < arguments->sets; i++)
         if (config_set(config, arguments->set[i])) return WEFT_USAGE;
-    return config_check(config);
+    int status = config_resolve(config);
+    return status ? status : config_check(config);
 }
 
 int arguments_config(const Arguments *arguments, const char *path, Config *config) {

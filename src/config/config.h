@@ -5,6 +5,7 @@
  *     config_defaults(&config);
  *     config_read(&config, "configs/x.ini");
  *     config_set(&config, "optim.lr=1e-3") ...
+ *     config_resolve(&config);
  *     config_check(&config);
  *
  * Every option has one of three roles. Some define the function that is trained: they are
@@ -29,16 +30,25 @@ typedef struct {
         int64_t threads; /* 0: node cores / ranks on the node */
     } run;
     struct {
-        char kind[CONFIG_CHOICE]; /* decoder */
+        char kind[CONFIG_CHOICE]; /* decoder | mlp */
+        int64_t inputs, outputs;  /* mlp */
+        char loss[CONFIG_CHOICE]; /* cross_entropy | squared_error */
         int64_t vocab, d_model, layers, heads, kv_heads, context;
         bool tie_embeddings;
         double rope_theta, norm_eps;
     } model;
     struct {
-        char kind[CONFIG_CHOICE];       /* gated | dense */
-        char activation[CONFIG_CHOICE]; /* silu | gelu | gelu_tanh | relu */
+        char kind[CONFIG_CHOICE];                                   /* a row of ffn_kinds */
+        char activation[CONFIG_CHOICE];                             /* a row of activations */
+        double swish_beta, gate_clamp, linear_clamp, linear_offset; /* clamps: 0: none */
         int64_t d_ff;
+        char width[CONFIG_CHOICE]; /* explicit | llama | floor | match */
+        double width_multiplier;   /* 0: none */
+        int64_t width_multiple_of, match_d_ff;
+        bool match_bias, width_resolved;
         bool bias;
+        char gate_bias[CONFIG_CHOICE], up_bias[CONFIG_CHOICE], down_bias[CONFIG_CHOICE]; /* auto |
+                                                                                true | false */
         double hidden_dropout, output_dropout;
     } ffn;
     struct {
@@ -74,11 +84,17 @@ typedef struct {
         int64_t proof_steps;          /* 0: no proofs */
     } checkpoint;
     struct {
-        char kind[CONFIG_CHOICE]; /* text | tokens */
+        char kind[CONFIG_CHOICE];                       /* text | tokens | hdf5 */
+        char inputs[CONFIG_TEXT], targets[CONFIG_TEXT]; /* datasets of hdf5 */
+        bool normalise;
         char train[CONFIG_TEXT], held[CONFIG_TEXT];
         double held_out;
         int64_t token_bytes;
     } data;
+    struct {
+        int64_t every;    /* 0: never */
+        double threshold; /* of |hidden| */
+    } stats;
     struct {
         int64_t every; /* a log line every n steps when stderr isn't a terminal */
     } log;
@@ -96,6 +112,17 @@ int config_read_text(Config *config, const char *text, const char *name);
 
 /* "section.key=value". Returns 0 or WEFT_USAGE. */
 int config_set(Config *config, const char *assignment);
+
+/* Replaces rules by what they give, once: ffn.d_ff by ffn.width (see config/width.h), and what one
+ * key says of others (an mlp's context is 1). Returns 0 or WEFT_USAGE. */
+int config_resolve(Config *config);
+
+/* Whether each projection of the FFN has a bias: by its own key, else by ffn.bias. A kind without
+ * gate has none there. */
+typedef struct {
+    bool gate, up, down;
+} FfnBiases;
+FfnBiases config_ffn_biases(const Config *config);
 
 /* What concerns several keys: divisibility, ranges that depend on each other, sizes that would
  * overflow. Returns 0 or WEFT_USAGE. */

@@ -23,12 +23,21 @@ static int add_option(json_t *object, const char *block, const Option *option,
     return json_object_set_new(section, option->key, option_json(option, config));
 }
 
+/* Whether the function depends on this option, of those that may define it. */
+static bool defines_here(const Option *option, const Config *config, const Config *defaults) {
+    if (option->only && strcmp(option->only, config->model.kind)) return false;
+    return !option->later || !option_equal(option, config, defaults);
+}
+
 json_t *config_function(const Config *config, int64_t samples) {
     json_t *function = json_pack("{s:{s:i, s:I}}", "sample_order", "version", ORDER_VERSION,
                                  "samples", (json_int_t)samples);
+    Config defaults;
+    config_defaults(&defaults);
     int failed = !function;
     for (int i = 0; !failed && i < OPTION_COUNT; i++) {
-        if (options[i].role == ROLE_STEERS) continue;
+        if (options[i].role == ROLE_STEERS || !defines_here(&options[i], config, &defaults))
+            continue;
         const char *block = options[i].role == ROLE_ORDERS ? "sample_order" : NULL;
         failed = add_option(function, block, &options[i], config);
     }
@@ -38,13 +47,14 @@ json_t *config_function(const Config *config, int64_t samples) {
 }
 
 /* The linear maps of the model, [out, in] each. */
-enum { IN_RESIDUAL = 1, IN_FFN = 2, GATED_ONLY = 4, VOCAB_TABLE = 8 };
+enum { IN_RESIDUAL = 1, VOCAB_TABLE = 2, NEEDS_GATE = 4 };
 
 typedef struct {
     const char *name;
     int64_t out, in;
     const char *split; /* the axis cut into grid.tensor shards */
     int traits;
+    bool bias;
 } Projection;
 
 /* o and down write into the residual stream: their initial weights are scaled by
@@ -57,30 +67,31 @@ static json_t *projection_json(const Projection *p, const Config *c) {
     double scale = residual ? 1 / sqrt(2.0 * (double)c->model.layers) : 1;
     return json_pack("{s:s, s:[I,I], s:s, s:s, s:b, s:{s:s, s:f, s:s, s:f, s:s*}}", "name", p->name,
                      "shape", (json_int_t)p->out, (json_int_t)p->in, "storage", "[out, in]",
-                     "split", p->split, "bias", c->ffn.bias && (p->traits & IN_FFN), "initializer",
-                     "distribution", "normal", "std", std * scale, "scheme",
-                     fan_in ? "fan_in" : "fixed", "residual_scale", scale, "residual_rule",
-                     residual ? "1/sqrt(2 * layers)" : NULL);
+                     "split", p->split, "bias", p->bias, "initializer", "distribution", "normal",
+                     "std", std * scale, "scheme", fan_in ? "fan_in" : "fixed", "residual_scale",
+                     scale, "residual_rule", residual ? "1/sqrt(2 * layers)" : NULL);
 }
 
 static json_t *projections_json(const Config *c) {
     int64_t d = c->model.d_model, f = c->ffn.d_ff, kv = d / c->model.heads * c->model.kv_heads;
+    FfnBiases bias = config_ffn_biases(c);
     const Projection list[] = {
-        {"self_attn.q_proj", d, d, "out", 0},
-        {"self_attn.k_proj", kv, d, "out", 0},
-        {"self_attn.v_proj", kv, d, "out", 0},
-        {"self_attn.o_proj", d, d, "in", IN_RESIDUAL},
-        {"mlp.gate_proj", f, d, "out", IN_FFN | GATED_ONLY},
-        {"mlp.up_proj", f, d, "out", IN_FFN},
-        {"mlp.down_proj", d, f, "in", IN_FFN | IN_RESIDUAL},
-        {"model.embed_tokens", c->model.vocab, d, "out", VOCAB_TABLE},
-        {"lm_head", c->model.vocab, d, "out", VOCAB_TABLE},
+        {"self_attn.q_proj", d, d, "out", 0, false},
+        {"self_attn.k_proj", kv, d, "out", 0, false},
+        {"self_attn.v_proj", kv, d, "out", 0, false},
+        {"self_attn.o_proj", d, d, "in", IN_RESIDUAL, false},
+        {"mlp.gate_proj", f, d, "out", NEEDS_GATE, bias.gate},
+        {"mlp.up_proj", f, d, "out", 0, bias.up},
+        {"mlp.down_proj", d, f, "in", IN_RESIDUAL, bias.down},
+        {"model.embed_tokens", c->model.vocab, d, "out", VOCAB_TABLE, false},
+        {"lm_head", c->model.vocab, d, "out", VOCAB_TABLE, false},
     };
     int count = (int)(sizeof list / sizeof list[0]) - c->model.tie_embeddings;
-    bool gated = !strcmp(c->ffn.kind, "gated");
+    const FfnKind *kind = ffn_find(c->ffn.kind);
+    bool gated = kind && kind->projections == 3;
     json_t *array = json_array();
     for (int i = 0; i < count; i++) {
-        if ((list[i].traits & GATED_ONLY) && !gated) continue;
+        if ((list[i].traits & NEEDS_GATE) && !gated) continue;
         if (!json_array_append_new(array, projection_json(&list[i], c))) continue;
         json_decref(array);
         return NULL;

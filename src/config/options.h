@@ -35,9 +35,12 @@ typedef struct {
     double low, high;    /* OPTION_NUMBER */
     int ends;
     const char *help;
+    const char *only; /* the model.kind whose function it defines; NULL: all */
+    bool later; /* came after the first checkpoints: at its default the function leaves it out,
+                   so that theirs stays what it was */
 } Option;
 
-enum { OPTION_COUNT = 58 };
+enum { OPTION_COUNT = 79 };
 extern const Option options[OPTION_COUNT];
 
 #define OPTION_NAME 128 /* holds "section.key" of any row */

@@ -78,12 +78,13 @@ static int read_sequence(const Dataset *data, const TokenSource *source, int64_t
 }
 
 int dataset_train_batch(const Dataset *data, int64_t step, int64_t global_batch, int64_t microbatch,
-                        int32_t *tokens, int32_t *targets, int64_t *sample_ids) {
+                        const Microbatch *batch, int64_t *sample_ids) {
     for (int64_t i = 0; i < data->micro_batch; i++) {
         int64_t place = microbatch * data->micro_batch + i;
         int64_t sample = order_sample(&data->order, step, global_batch, place);
-        int status = read_sequence(data, data->train, sample * data->context, data->train_tokens,
-                                   tokens + i * data->context, targets + i * data->context);
+        int status =
+            read_sequence(data, data->train, sample * data->context, data->train_tokens,
+                          batch->tokens + i * data->context, batch->targets + i * data->context);
         if (status) return status;
         if (sample_ids) sample_ids[i] = sample;
     }
@@ -105,16 +106,16 @@ int64_t dataset_eval_batches(const Dataset *data, int64_t sequences) {
     return divide_up(eval_windows(data, sequences), data->micro_batch);
 }
 
-int dataset_eval_batch(const Dataset *data, int64_t sequences, int64_t microbatch, int32_t *tokens,
-                       int32_t *targets) {
+int dataset_eval_batch(const Dataset *data, int64_t sequences, int64_t microbatch,
+                       const Microbatch *batch) {
     int64_t all = all_windows(data), taken = eval_windows(data, sequences);
     int64_t end = data->held_first + data->held_tokens;
     for (int64_t i = 0; i < data->micro_batch; i++) {
         int64_t place = microbatch * data->micro_batch + i, first = end;
         if (place < taken) /* spread over the whole part: neighbours are alike */
             first = data->held_first + place * all / taken * data->context;
-        int status = read_sequence(data, data->held, first, end, tokens + i * data->context,
-                                   targets + i * data->context);
+        int status = read_sequence(data, data->held, first, end, batch->tokens + i * data->context,
+                                   batch->targets + i * data->context);
         if (status) return status;
     }
     return 0;

@@ -6,6 +6,7 @@
 
 #include "data/order.h"
 #include "data/source.h"
+#include "tensor/microbatch.h"
 
 #include <stdbool.h>
 
@@ -31,11 +32,11 @@ typedef struct {
 int dataset_open(Dataset *data, const DatasetSpec *spec);
 void dataset_close(Dataset *data); /* also after a failed or without dataset_open, if zeroed */
 
-/* Microbatch m of a step: sequences m * micro_batch ... of the global batch. tokens, targets
- * [micro_batch * context]; sample_ids [micro_batch] or NULL. No target is masked. Returns 0 or
- * WEFT_INPUT. */
+/* Microbatch m of a step: sequences m * micro_batch ... of the global batch, into the batch's
+ * tokens and targets [micro_batch * context]; sample_ids [micro_batch] or NULL. No target is
+ * masked. Returns 0 or WEFT_INPUT. */
 int dataset_train_batch(const Dataset *data, int64_t step, int64_t global_batch, int64_t microbatch,
-                        int32_t *tokens, int32_t *targets, int64_t *sample_ids);
+                        const Microbatch *batch, int64_t *sample_ids);
 
 /* Held-out windows lie one after another, the last one padded, so that every held-out token but the
  * first is a target exactly once. The number of microbatches in at most `sequences` windows, spread
@@ -44,7 +45,7 @@ int64_t dataset_eval_batches(const Dataset *data, int64_t sequences);
 
 /* Microbatch m of evaluation. Beyond the end, or beyond `sequences`, tokens are 0 and targets -1.
  * Returns 0 or WEFT_INPUT. */
-int dataset_eval_batch(const Dataset *data, int64_t sequences, int64_t microbatch, int32_t *tokens,
-                       int32_t *targets);
+int dataset_eval_batch(const Dataset *data, int64_t sequences, int64_t microbatch,
+                       const Microbatch *batch);
 
 #endif

@@ -99,30 +99,42 @@ static inline void tail_slope(Tail (*tail)(real), int64_t n, const real *z, real
     }
 }
 
-static void silu_value(int64_t n, const real *z, real *a) { tail_value(tail_silu, n, z, a); }
-static void silu_slope(int64_t n, const real *z, real *a, real *da) {
+static void silu_value(int64_t n, const real *z, double beta, real *a) {
+    (void)beta;
+    tail_value(tail_silu, n, z, a);
+}
+static void silu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    (void)beta;
     tail_slope(tail_silu, n, z, a, da);
 }
 
-static void gelu_value(int64_t n, const real *z, real *a) { tail_value(tail_gelu, n, z, a); }
-static void gelu_slope(int64_t n, const real *z, real *a, real *da) {
+static void gelu_value(int64_t n, const real *z, double beta, real *a) {
+    (void)beta;
+    tail_value(tail_gelu, n, z, a);
+}
+static void gelu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    (void)beta;
     tail_slope(tail_gelu, n, z, a, da);
 }
 
-static void gelu_tanh_value(int64_t n, const real *z, real *a) {
+static void gelu_tanh_value(int64_t n, const real *z, double beta, real *a) {
+    (void)beta;
     tail_value(tail_gelu_tanh, n, z, a);
 }
-static void gelu_tanh_slope(int64_t n, const real *z, real *a, real *da) {
+static void gelu_tanh_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    (void)beta;
     tail_slope(tail_gelu_tanh, n, z, a, da);
 }
 
-static void relu_value(int64_t n, const real *z, real *a) {
+static void relu_value(int64_t n, const real *z, double beta, real *a) {
+    (void)beta;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) a[i] = z[i] <= 0 ? 0 : z[i];
 }
 
 /* The slope at 0 is 0; that of NaN is NaN. */
-static void relu_slope(int64_t n, const real *z, real *a, real *da) {
+static void relu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    (void)beta;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         real x = z[i];
@@ -132,11 +144,11 @@ static void relu_slope(int64_t n, const real *z, real *a, real *da) {
 }
 
 const Activation activations[] = {
-    {"silu", "z / (1 + exp(-z))", silu_value, silu_slope},
-    {"gelu", "z * 0.5 * (1 + erf(z / sqrt(2)))", gelu_value, gelu_slope},
-    {"gelu_tanh", "0.5 * z * (1 + tanh(sqrt(2/pi) * (z + 0.044715 * z^3)))", gelu_tanh_value,
+    {"silu", "z / (1 + exp(-z))", true, silu_value, silu_slope},
+    {"gelu", "z * 0.5 * (1 + erf(z / sqrt(2)))", false, gelu_value, gelu_slope},
+    {"gelu_tanh", "0.5 * z * (1 + tanh(sqrt(2/pi) * (z + 0.044715 * z^3)))", false, gelu_tanh_value,
      gelu_tanh_slope},
-    {"relu", "max(z, 0)", relu_value, relu_slope},
+    {"relu", "max(z, 0)", false, relu_value, relu_slope},
     {0},
 };
 
@@ -151,23 +163,22 @@ static inline int64_t block_size(int64_t n, int64_t begin) {
     return n - begin < BLOCK ? n - begin : BLOCK;
 }
 
-void activation_gated(const Activation *activation, int64_t n, const real *g, const real *u,
-                      real *h) {
+void activation_gated(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
     real a[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
-        activation->value(size, g + begin, a);
+        branches->activation->value(size, g + begin, branches->beta, a);
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) h[begin + i] = a[i] * u[begin + i];
     }
 }
 
-void activation_gated_backward(const Activation *activation, int64_t n, const real *g,
-                               const real *u, const real *dh, real *dg, real *du) {
+void activation_gated_backward(const Branches *branches, int64_t n, const real *g, const real *u,
+                               const real *dh, real *dg, real *du) {
     real a[BLOCK], da[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
-        activation->slope(size, g + begin, a, da);
+        branches->activation->slope(size, g + begin, branches->beta, a, da);
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) {
             real d = dh[begin + i], up = u[begin + i];
@@ -177,16 +188,16 @@ void activation_gated_backward(const Activation *activation, int64_t n, const re
     }
 }
 
-void activation_plain(const Activation *activation, int64_t n, const real *z, real *h) {
-    activation->value(n, z, h);
+void activation_plain(const Branches *branches, int64_t n, const real *z, real *h) {
+    branches->activation->value(n, z, branches->beta, h);
 }
 
-void activation_plain_backward(const Activation *activation, int64_t n, const real *z,
-                               const real *dh, real *dz) {
+void activation_plain_backward(const Branches *branches, int64_t n, const real *z, const real *dh,
+                               real *dz) {
     real a[BLOCK], da[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
-        activation->slope(size, z + begin, a, da);
+        branches->activation->slope(size, z + begin, branches->beta, a, da);
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) dz[begin + i] = dh[begin + i] * da[i];
     }

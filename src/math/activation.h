@@ -14,34 +14,49 @@
 
 #include "base/real.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ACTIVATION_VALUE_ULP 6
 #define ACTIVATION_SLOPE_ULP 9
 
 typedef struct {
-    const char *name;                                           /* as in configs and manifests */
-    const char *equation;                                       /* for the manifest */
-    void (*value)(int64_t n, const real *z, real *a);           /* a[i] = act(z[i]) */
-    void (*slope)(int64_t n, const real *z, real *a, real *da); /* and da[i] = act'(z[i]) */
+    const char *name;     /* as in configs and manifests */
+    const char *equation; /* for the manifest */
+    bool has_beta;
+    /* a[i] = act(z[i]); and da[i] = act'(z[i]). Rows without it ignore beta. */
+    void (*value)(int64_t n, const real *z, double beta, real *a);
+    void (*slope)(int64_t n, const real *z, double beta, real *a, real *da);
 } Activation;
 
-/* silu, gelu (erf form), gelu_tanh, relu; ends with a row whose name is NULL. */
+/* silu, gelu (erf form), gelu_tanh, relu, quick_gelu, sigmoid, identity; ends with a row whose name
+ * is NULL. */
 extern const Activation activations[];
 const Activation *activation_find(const char *name); /* NULL when unknown */
 
-/* h = act(g) * u over [n]. */
-void activation_gated(const Activation *activation, int64_t n, const real *g, const real *u,
-                      real *h);
+/* What the branches of an FFN do to their preactivations g (gate), u (up), z (of a dense one):
+ *
+ *     gated   act(min(g, gate_clamp)) * (min(max(u, -linear_clamp), linear_clamp) + linear_offset)
+ *     dual    act(g) * act(u)
+ *     plain   act(z)
+ *
+ * A clamp of 0 is none. At its very limit a clamp passes the gradient (as torch.clamp does). */
+typedef struct {
+    const Activation *activation;
+    double beta; /* of silu: z / (1 + exp(-beta z)) (Ramachandran et al. 2017, Swish) */
+    double gate_clamp, linear_clamp, linear_offset;
+} Branches;
 
-/* dg = dh * u * act'(g), du = dh * act(g) over [n]; dg may be g's place, du may be u's, and either
- * dh's. */
-void activation_gated_backward(const Activation *activation, int64_t n, const real *g,
-                               const real *u, const real *dh, real *dg, real *du);
+/* h = the product over [n]. */
+void activation_gated(const Branches *branches, int64_t n, const real *g, const real *u, real *h);
+
+/* Its derivatives times dh over [n]; dg may be g's place, du may be u's, and either dh's. */
+void activation_gated_backward(const Branches *branches, int64_t n, const real *g, const real *u,
+                               const real *dh, real *dg, real *du);
 
 /* h = act(z) and dz = dh * act'(z); dz may be z's or dh's place. */
-void activation_plain(const Activation *activation, int64_t n, const real *z, real *h);
-void activation_plain_backward(const Activation *activation, int64_t n, const real *z,
-                               const real *dh, real *dz);
+void activation_plain(const Branches *branches, int64_t n, const real *z, real *h);
+void activation_plain_backward(const Branches *branches, int64_t n, const real *z, const real *dh,
+                               real *dz);
 
 #endif

@@ -33,7 +33,7 @@ int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *conf
                  .down_bias = -1};
     if (!ffn->kind)
         return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", config->kind);
-    if (!config->activation)
+    if (!config->branches.activation)
         return error_set(WEFT_USAGE, "ffn.activation: there is no such activation");
     if (config->d_ff < 1)
         return error_set(WEFT_USAGE, "ffn.d_ff = %lld: at least 1 is needed",

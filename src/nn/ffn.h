@@ -5,6 +5,7 @@
  * new kind is one file and one row of ffn_kinds.
  *
  *   gated  y = down(mask * act(gate(x)) * up(x))    Shazeer 2020; SwiGLU is gated with silu
+ *   dual   y = down(mask * act(gate(x)) * act(up(x)))   dReLU with relu (Song et al. 2024)
  *   dense  y = down(mask * act(up(x)))              Vaswani et al. 2017, eq. 2
  *
  * mask is the hidden dropout. down's bias, the output dropout and the residual come after the sum
@@ -20,9 +21,9 @@
 
 typedef struct {
     const char *kind; /* a row of ffn_kinds */
-    const Activation *activation;
+    Branches branches;
     int64_t d_model, d_ff;
-    bool bias; /* of every projection */
+    bool gate_bias, up_bias, down_bias;
     double hidden_dropout;
     uint64_t seed;
     double init_in, init_out; /* std of gate and up; of down */

@@ -12,7 +12,7 @@ static int declare(Ffn *ffn, const char *prefix, const char *name, const char *s
 }
 
 int ffn_declare_column(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key,
-                       int *weight, int *bias) {
+                       bool has_bias, int *weight, int *bias) {
     const FfnConfig *config = &ffn->config;
     int status = declare(ffn, prefix, name, "weight",
                          (ParamSpec){.rank = 2,
@@ -27,7 +27,7 @@ int ffn_declare_column(Ffn *ffn, const char *prefix, const char *name, uint32_t 
                                      .decay = true},
                          weight);
     *bias = -1;
-    if (status || !config->bias) return status;
+    if (status || !has_bias) return status;
     return declare(ffn, prefix, name, "bias",
                    (ParamSpec){.rank = 1,
                                .rows = 1,
@@ -39,8 +39,8 @@ int ffn_declare_column(Ffn *ffn, const char *prefix, const char *name, uint32_t 
                    bias);
 }
 
-int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key, int *weight,
-                    int *bias) {
+int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key,
+                    bool has_bias, int *weight, int *bias) {
     const FfnConfig *config = &ffn->config;
     int status = declare(ffn, prefix, name, "weight",
                          (ParamSpec){.rank = 2,
@@ -55,7 +55,7 @@ int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t ini
                                      .decay = true},
                          weight);
     *bias = -1;
-    if (status || !config->bias) return status;
+    if (status || !has_bias) return status;
     return declare(
         ffn, prefix, name, "bias",
         (ParamSpec){

@@ -3,9 +3,11 @@
 #include "nn/linear.h"
 
 static int dense_declare(Ffn *ffn, const char *prefix) {
-    int status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, &ffn->up, &ffn->up_bias);
+    int status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, ffn->config.up_bias, &ffn->up,
+                                    &ffn->up_bias);
     if (!status)
-        status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, &ffn->down, &ffn->down_bias);
+        status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, ffn->config.down_bias,
+                                 &ffn->down, &ffn->down_bias);
     return status;
 }
 
@@ -20,15 +22,14 @@ static int dense_project(const Ffn *ffn, Tensor x, const FfnSaved *saved) {
 
 static void dense_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
     Tensor up = saved->up.shard[shard];
-    activation_plain(ffn->config.activation, range_size(rows) * up.cols, tensor_row(up, rows.begin),
+    activation_plain(&ffn->config.branches, range_size(rows) * up.cols, tensor_row(up, rows.begin),
                      tensor_row(saved->hidden.shard[shard], rows.begin));
 }
 
 static void dense_differentiate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
     real *up = tensor_row(saved->up.shard[shard], rows.begin);
-    activation_plain_backward(ffn->config.activation,
-                              range_size(rows) * saved->up.shard[shard].cols, up,
-                              tensor_row(saved->hidden.shard[shard], rows.begin), up);
+    activation_plain_backward(&ffn->config.branches, range_size(rows) * saved->up.shard[shard].cols,
+                              up, tensor_row(saved->hidden.shard[shard], rows.begin), up);
 }
 
 const FfnKind ffn_dense = {

@@ -4,12 +4,14 @@
 #include "nn/linear.h"
 
 static int gated_declare(Ffn *ffn, const char *prefix) {
-    int status =
-        ffn_declare_column(ffn, prefix, "gate", INIT_KEY_GATE, &ffn->gate, &ffn->gate_bias);
+    int status = ffn_declare_column(ffn, prefix, "gate", INIT_KEY_GATE, ffn->config.gate_bias,
+                                    &ffn->gate, &ffn->gate_bias);
     if (!status)
-        status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, &ffn->up, &ffn->up_bias);
+        status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, ffn->config.up_bias, &ffn->up,
+                                    &ffn->up_bias);
     if (!status)
-        status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, &ffn->down, &ffn->down_bias);
+        status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, ffn->config.down_bias,
+                                 &ffn->down, &ffn->down_bias);
     return status;
 }
 
@@ -28,7 +30,7 @@ static int gated_project(const Ffn *ffn, Tensor x, const FfnSaved *saved) {
 
 static void gated_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
     Tensor gate = saved->gate.shard[shard], up = saved->up.shard[shard];
-    activation_gated(ffn->config.activation, range_size(rows) * gate.cols,
+    activation_gated(&ffn->config.branches, range_size(rows) * gate.cols,
                      tensor_row(gate, rows.begin), tensor_row(up, rows.begin),
                      tensor_row(saved->hidden.shard[shard], rows.begin));
 }
@@ -37,7 +39,7 @@ static void gated_differentiate(const Ffn *ffn, Range rows, int shard, const Ffn
     real *gate = tensor_row(saved->gate.shard[shard], rows.begin);
     real *up = tensor_row(saved->up.shard[shard], rows.begin);
     const real *dhidden = tensor_row(saved->hidden.shard[shard], rows.begin);
-    activation_gated_backward(ffn->config.activation,
+    activation_gated_backward(&ffn->config.branches,
                               range_size(rows) * saved->gate.shard[shard].cols, gate, up, dhidden,
                               gate, up);
 }

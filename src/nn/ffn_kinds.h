@@ -8,10 +8,10 @@
 extern const FfnKind ffn_gated, ffn_dense;
 
 /* Declares PREFIX.NAME_proj.weight, column-parallel [d_ff, D] or row-parallel [D, d_ff], and its
- * bias if the config has biases (-1 in *bias otherwise). */
+ * bias if it has one (-1 in *bias otherwise). */
 int ffn_declare_column(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key,
-                       int *weight, int *bias);
-int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key, int *weight,
-                    int *bias);
+                       bool has_bias, int *weight, int *bias);
+int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key,
+                    bool has_bias, int *weight, int *bias);
 
 #endif

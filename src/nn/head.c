@@ -160,23 +160,25 @@ static int chunk_backward(Head *head, Tensor x, const Sharded *logits, const int
     return 0;
 }
 
-static int chunk_loss(Head *head, Range rows, const int32_t *targets, double scale,
-                      const Partials *dx) {
+static int chunk_loss(Head *head, Range rows, const Microbatch *batch, double scale,
+                      const Partials *dx, int64_t *hits) {
     Tensor x = rows_of(head->normed, rows);
     Sharded logits = chunk_logits(head, x.rows);
     int status = project(head, x, &logits);
     if (status) return status;
     observe_cut_rows(head->space->observer, "logits", rows, head->space->rows, &head->axis,
                      &logits);
-    targets += rows.begin;
+    const int32_t *targets = batch->targets + rows.begin;
     find_largest(head, &logits, x.rows);
     status = sum_exponentials(head, &logits, x.rows);
     if (status) return status;
     fetch_targets(head, &logits, targets, x.rows);
-    for (int64_t t = 0; t < x.rows; t++)
+    for (int64_t t = 0; t < x.rows; t++) {
+        real logit = (real)head->target_logit[t];
         head->row_loss[rows.begin + t] =
-            targets[t] < 0 ? 0
-                           : loss_row(head->largest[t], head->sums[t], (real)head->target_logit[t]);
+            targets[t] < 0 ? 0 : loss_row(head->largest[t], head->sums[t], logit);
+        *hits += targets[t] >= 0 && logit == head->largest[t];
+    }
     if (!dx) return 0;
     Partials part = *dx;
     for (int i = 0; i < part.count; i++) part.sum[i] = rows_of(part.sum[i], rows);
@@ -194,7 +196,9 @@ static double sum_rows(const Head *head) {
     return tree_sum_doubles(leaf, head->space->row_shards);
 }
 
-int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor dx, double *loss) {
+int head_loss(Head *head, Tensor x, const Microbatch *batch, double scale, Tensor dx, double *loss,
+              int64_t *hits) {
+    *hits = 0;
     const Param *norm = &head->set->param[head->norm];
     const real *gain = param_shard(head->set, norm, PARAM_VALUE, 0).data;
     residual_norm(head->space, x, gain, head->norm_eps, head->normed, head->scale);
@@ -204,7 +208,7 @@ int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor
     if (dx.data) part = exchange_begin(head->exchange, head->gradient);
     for (int c = 0; c < head->chunks; c++) {
         Range rows = shard_range(x.rows, head->chunks, c);
-        int status = chunk_loss(head, rows, targets, scale, dx.data ? &part : NULL);
+        int status = chunk_loss(head, rows, batch, scale, dx.data ? &part : NULL, hits);
         if (status) return status;
     }
     *loss = sum_rows(head);

@@ -10,6 +10,9 @@
 #include "comm/exchange.h"
 #include "nn/pass.h"
 #include "param/param.h"
+#include "tensor/microbatch.h"
+
+typedef enum { LOSS_CROSS_ENTROPY, LOSS_SQUARED_ERROR } HeadLoss;
 
 typedef struct {
     ParamSet *set;
@@ -35,10 +38,12 @@ int head_declare(Head *head, ParamSet *set, Workspace *space, int64_t d_model, d
                  double init_std, const AxisLayout *axis, int tied);
 void head_take(Head *head, Arena *arena, int rank);
 
-/* x [T, D], targets [T] (negative: masked) -> *loss: the sum of the losses of all unmasked rows.
- * With dx.data, dx [T, D] is overwritten by the gradient of loss * scale, and weight gradients are
- * added to. Collective over GROUP_TENSOR. 0 or a negative code. */
-int head_loss(Head *head, Tensor x, const int32_t *targets, double scale, Tensor dx, double *loss);
+/* x [T, D], the batch's targets [T] (negative: masked) -> *loss: the sum of the losses of all
+ * unmasked rows; *hits: how many of those have their largest logit at the target. With dx.data, dx
+ * [T, D] is overwritten by the gradient of loss * scale, and weight gradients are added to.
+ * Collective over GROUP_TENSOR. 0 or a negative code. */
+int head_loss(Head *head, Tensor x, const Microbatch *batch, double scale, Tensor dx, double *loss,
+              int64_t *hits);
 
 /* logits [vocab] of one row of x [T, D], on all ranks. Collective over GROUP_TENSOR. 0 or a
  * negative code. */

@@ -156,27 +156,28 @@ static int forward(Model *model, const Pass *pass, const int32_t *tokens) {
 
 static Tensor last(const Model *model) { return model->stream[model->config.layers]; }
 
-int model_train(Model *model, const Pass *pass, const int32_t *tokens, const int32_t *targets,
-                double scale, double *loss) {
-    int status = forward(model, pass, tokens);
+int model_train(Model *model, const Pass *pass, const Microbatch *batch, double scale,
+                double *loss) {
+    int64_t hits;
+    int status = forward(model, pass, batch->tokens);
     if (!status)
-        status = head_loss(&model->head, last(model), targets, scale, model->gradient, loss);
+        status = head_loss(&model->head, last(model), batch, scale, model->gradient, loss, &hits);
     for (int l = (int)model->config.layers - 1; l >= 0 && !status; l--) {
         watch_phase(model->grid->watch, PHASE_BACKWARD);
         status = fault_point(PHASE_BACKWARD);
         if (!status) status = layer_backward(model, l, pass);
     }
     if (status) return status;
-    residual_embed_backward(&model->space, &model->set, &model->set.param[model->embedding], tokens,
-                            model->gradient);
+    residual_embed_backward(&model->space, &model->set, &model->set.param[model->embedding],
+                            batch->tokens, model->gradient);
     observe_parameter(model->space.observer, -1, &model->set, model->embedding);
     return 0;
 }
 
-int model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, double *loss) {
-    int status = forward(model, &(Pass){.training = false}, tokens);
+int model_evaluate(Model *model, const Microbatch *batch, double *loss, int64_t *hits) {
+    int status = forward(model, &(Pass){.training = false}, batch->tokens);
     if (status) return status;
-    return head_loss(&model->head, last(model), targets, 0, (Tensor){0}, loss);
+    return head_loss(&model->head, last(model), batch, 0, (Tensor){0}, loss, hits);
 }
 
 int model_logits(Model *model, const int32_t *tokens, int64_t row, double *logits) {

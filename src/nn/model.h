@@ -1,8 +1,14 @@
-/* The decoder: pre-norm, Llama-shaped (Touvron et al. 2023).
+/* The models, layer by layer. The decoder: pre-norm, Llama-shaped (Touvron et al. 2023).
  *
  *     x = embed(tokens)
  *     per layer: x += o(attention(norm(x)));  x += dropout(ffn(norm(x)))
  *     loss = cross_entropy(lm_head(norm(x)))
+ *
+ * The mlp, for rows of numbers: the same without attention between two linear maps.
+ *
+ *     x = input(inputs) + bias
+ *     per layer: x += dropout(ffn(norm(x)))
+ *     loss = cross_entropy or squared_error(output(norm(x)) + bias)
  *
  * Calling order:
  *     model_declare(&model, &config, tensor_rank, tp);  // parameters, sizes; `plan` stops here
@@ -20,8 +26,14 @@
 #include "nn/head.h"
 #include "nn/pass.h"
 #include "nn/self_attention.h"
+#include "tensor/microbatch.h"
+
+typedef enum { MODEL_DECODER, MODEL_MLP } ModelKind;
 
 typedef struct {
+    ModelKind kind;
+    int64_t inputs, outputs; /* of an mlp: numbers in a row, classes or numbers in a target */
+    HeadLoss loss;
     int64_t vocab, layers, context, sequences; /* sequences in a microbatch */
     bool tied;
     double norm_eps;
@@ -86,14 +98,14 @@ void model_release(Model *model); /* Collective over GROUP_TENSOR */
 /* Frees what model_declare made, when there was no model_allocate. */
 void model_forget(Model *model);
 
-/* One microbatch forward and backward: tokens, targets [T], negative targets masked. *loss: sum
- * over unmasked rows. Gradients of loss * scale are added to the set's. Collective over
- * GROUP_TENSOR. 0 or a negative code. */
-int model_train(Model *model, const Pass *pass, const int32_t *tokens, const int32_t *targets,
-                double scale, double *loss);
+/* One microbatch forward and backward. *loss: sum over unmasked rows. Gradients of loss * scale are
+ * added to the set's. Collective over GROUP_TENSOR. 0 or a negative code. */
+int model_train(Model *model, const Pass *pass, const Microbatch *batch, double scale,
+                double *loss);
 
-/* Forward alone. Collective over GROUP_TENSOR. */
-int model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, double *loss);
+/* Forward alone. *hits: unmasked rows whose target has the largest logit (under a squared error 0).
+ * Collective over GROUP_TENSOR. */
+int model_evaluate(Model *model, const Microbatch *batch, double *loss, int64_t *hits);
 
 /* Forward of tokens [T], then the logits [vocab] of one row, on all ranks. Collective over
  * GROUP_TENSOR. */

@@ -38,6 +38,7 @@ static Transport transport_mode(const char *name) {
 
 ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
     int64_t d = config->model.d_model;
+    FfnBiases bias = config_ffn_biases(config);
     uint64_t seed = (uint64_t)config->run.seed;
     return (ModelConfig){
         .vocab = config->model.vocab,
@@ -49,8 +50,17 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
         .attention = {d, config->model.heads, config->model.kv_heads, config->model.context,
                       config->model.rope_theta, init_std(config, d, false),
                       init_std(config, d, true)},
-        .ffn = {config->ffn.kind, activation_find(config->ffn.activation), d, config->ffn.d_ff,
-                config->ffn.bias, config->ffn.hidden_dropout, seed, init_std(config, d, false),
+        .ffn = {config->ffn.kind,
+                {activation_find(config->ffn.activation), config->ffn.swish_beta,
+                 config->ffn.gate_clamp, config->ffn.linear_clamp, config->ffn.linear_offset},
+                d,
+                config->ffn.d_ff,
+                bias.gate,
+                bias.up,
+                bias.down,
+                config->ffn.hidden_dropout,
+                seed,
+                init_std(config, d, false),
                 init_std(config, config->ffn.d_ff, true)},
         .output_dropout = config->ffn.output_dropout,
         .embed_init = config->init.std,

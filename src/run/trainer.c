@@ -25,11 +25,12 @@ int trainer_spares(const AxisLayout *batch, int data_rank) {
 
 static int allocate(Trainer *trainer, bool training) {
     int64_t rows = trainer->config.train.micro_batch * trainer->config.model.context;
-    trainer->tokens = memory_allocate((size_t)rows * sizeof(int32_t), "tokens of a microbatch");
-    trainer->targets = memory_allocate((size_t)rows * sizeof(int32_t), "targets of a microbatch");
+    Microbatch *micro = &trainer->micro;
+    micro->tokens = memory_allocate((size_t)rows * sizeof(int32_t), "tokens of a microbatch");
+    micro->targets = memory_allocate((size_t)rows * sizeof(int32_t), "targets of a microbatch");
     trainer->samples = memory_allocate((size_t)trainer->config.train.global_batch * sizeof(int64_t),
                                        "sample ids of a step");
-    if (!trainer->tokens || !trainer->targets || !trainer->samples) return WEFT_RUNTIME;
+    if (!micro->tokens || !micro->targets || !trainer->samples) return WEFT_RUNTIME;
     if (!training) return 0;
     trainer->spares = trainer_spares(&trainer->batch, trainer->grid->data_rank);
     for (int i = 0; i < trainer->spares; i++) {
@@ -104,8 +105,8 @@ void trainer_close(Trainer *trainer) {
     dataset_close(&trainer->data);
     gradient_norm_release(&trainer->norm);
     for (int i = 0; i < trainer->spares; i++) free(trainer->spare[i]);
-    free(trainer->tokens);
-    free(trainer->targets);
+    free(trainer->micro.tokens);
+    free(trainer->micro.targets);
     free(trainer->samples);
     *trainer = (Trainer){0};
 }
@@ -122,12 +123,11 @@ static int accumulate_leaf(Trainer *trainer, int shard, real *into, double *loss
     for (int64_t m = shard * microbatches; m < (shard + 1) * microbatches; m++) {
         watch_phase(trainer->grid->watch, PHASE_DATA);
         int status = dataset_train_batch(&trainer->data, trainer->step, config->train.global_batch,
-                                         m, trainer->tokens, trainer->targets, NULL);
+                                         m, &trainer->micro, NULL);
         Pass pass = {trainer->step, m, true};
         double part = 0;
         if (!status)
-            status = model_train(&trainer->model, &pass, trainer->tokens, trainer->targets,
-                                 1 / targets, &part);
+            status = model_train(&trainer->model, &pass, &trainer->micro, 1 / targets, &part);
         if (status) return status;
         *loss += part;
     }
@@ -229,12 +229,11 @@ static int evaluate_all(Trainer *trainer, int64_t batches, double *loss, double 
     const Grid *grid = trainer->grid;
     int64_t rows = trainer->model.space.rows, sequences = trainer->config.eval.sequences;
     for (int64_t m = grid->data_rank; m < batches; m += grid->dp) {
-        int status =
-            dataset_eval_batch(&trainer->data, sequences, m, trainer->tokens, trainer->targets);
-        if (!status)
-            status = model_evaluate(&trainer->model, trainer->tokens, trainer->targets, &loss[m]);
+        int64_t hits;
+        int status = dataset_eval_batch(&trainer->data, sequences, m, &trainer->micro);
+        if (!status) status = model_evaluate(&trainer->model, &trainer->micro, &loss[m], &hits);
         if (status) return status;
-        for (int64_t t = 0; t < rows; t++) count[m] += trainer->targets[t] >= 0;
+        for (int64_t t = 0; t < rows; t++) count[m] += trainer->micro.targets[t] >= 0;
     }
     return 0;
 }

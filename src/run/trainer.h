@@ -32,7 +32,7 @@ typedef struct {
     int skips;       /* steps without an update, in a row until now (run/guard.h) */
     Hash128 data_digest, held_digest; /* of the files */
     int64_t step, tokens_seen;        /* steps done; target tokens seen */
-    int32_t *tokens, *targets;        /* [T] */
+    Microbatch micro;                 /* what the model reads next */
     int64_t *samples;                 /* [global_batch] sample ids of a step */
 } Trainer;
 

@@ -130,8 +130,8 @@ static void check_decoder(const char *file, Grid *grid) {
     for (int64_t t = 0; t < rows; t++) labelled += labels[t] >= 0;
     open_decoder(&model, file, grid);
     double logits = check_logits(&model, file, tokens, rows), loss = 0;
-    int status =
-        model_train(&model, &(Pass){0, 0, true}, tokens, labels, 1 / (double)labelled, &loss);
+    Microbatch batch = {.tokens = tokens, .targets = labels};
+    int status = model_train(&model, &(Pass){0, 0, true}, &batch, 1 / (double)labelled, &loss);
     ck_assert_msg(status == 0, "%s", error_message());
     loss /= (double)labelled;
     double found = difference(file, "", "loss", 1, &loss);

@@ -146,11 +146,10 @@ typedef struct {
 static Rare find_rare(Trainer *trainer) {
     int64_t seen[256] = {0}, last[256], row[256];
     for (int64_t m = 0; m < BATCH; m++) {
-        ck_assert_int_eq(dataset_train_batch(&trainer->data, 0, BATCH, m, trainer->tokens,
-                                             trainer->targets, NULL),
+        ck_assert_int_eq(dataset_train_batch(&trainer->data, 0, BATCH, m, &trainer->micro, NULL),
                          0);
         for (int64_t t = ROWS - 1; t >= 0; t--) {
-            int token = trainer->tokens[t] & 255;
+            int token = trainer->micro.tokens[t] & 255;
             seen[token] |= (int64_t)1 << m;
             last[token] = m;
             row[token] = t;
@@ -211,13 +210,11 @@ END_TEST
 static void check_first_row(Trainer *trainer, Grid *grid) {
     Expected expected = {GUARD_MICROBATCH, 0, 0, CHANNEL, 1, false, "ffn.act", -INFINITY};
     int other = 1;
-    ck_assert_int_eq(
-        dataset_train_batch(&trainer->data, 0, BATCH, 0, trainer->tokens, trainer->targets, NULL),
-        0);
-    while (trainer->tokens[other] == trainer->tokens[0]) other++;
+    ck_assert_int_eq(dataset_train_batch(&trainer->data, 0, BATCH, 0, &trainer->micro, NULL), 0);
+    while (trainer->micro.tokens[other] == trainer->micro.tokens[0]) other++;
     free_dimension(trainer);
-    give(trainer, trainer->tokens[0], -1000);
-    give(trainer, trainer->tokens[other], 1000);
+    give(trainer, trainer->micro.tokens[0], -1000);
+    give(trainer, trainer->micro.tokens[other], 1000);
     set_trap(trainer, CHANNEL, -huge);
     set_trap(trainer, CHANNEL / 5, huge);
     assert_stop(trainer, grid, &expected);

@@ -271,11 +271,9 @@ static void check_meaning(Trainer *trainer, Grid *grid) {
     Observer observer = {.see = keep, .context = &kept};
     Pass pass = {0, 0, true};
     double loss;
-    ck_assert_int_eq(
-        dataset_train_batch(&trainer->data, 0, 4, 0, trainer->tokens, trainer->targets, NULL), 0);
+    ck_assert_int_eq(dataset_train_batch(&trainer->data, 0, 4, 0, &trainer->micro, NULL), 0);
     trainer->model.space.observer = &observer;
-    ck_assert_int_eq(
-        model_train(&trainer->model, &pass, trainer->tokens, trainer->targets, 1, &loss), 0);
+    ck_assert_int_eq(model_train(&trainer->model, &pass, &trainer->micro, 1, &loss), 0);
     assemble(&kept, trainer, grid);
     const double *input = kept.whole[0];
     for (int l = 0; l < LAYERS; l++) {
@@ -290,7 +288,7 @@ static void check_meaning(Trainer *trainer, Grid *grid) {
         input = out;
     }
     const double *logits = kept.whole[2 + LAYERS * FORWARD];
-    double expected = loss_of(logits, rows, model->vocab, trainer->targets);
+    double expected = loss_of(logits, rows, model->vocab, trainer->micro.targets);
     ck_assert_double_eq_tol(*kept.whole[3 + LAYERS * FORWARD], expected, 1e-3);
     ck_assert_double_eq_tol(loss, expected, 1e-3);
     for (int p = 0; p < PLACES; p++) free(kept.whole[p]);

@@ -128,10 +128,11 @@ static void reference_close(Reference *reference) {
 static void reference_gradient(Reference *reference, int64_t step, int shift, int factor) {
     enum { BATCH = 8, MICROBATCHES = 4, ROWS = 32, TARGETS = MICROBATCHES * ROWS };
     int32_t tokens[ROWS], targets[ROWS];
+    Microbatch batch = {.tokens = tokens, .targets = targets};
     naive_zero_gradients(reference->naive);
     reference->loss = 0;
     for (int m = 0; m < MICROBATCHES; m++) {
-        int status = dataset_train_batch(&reference->data, step, BATCH, m, tokens, targets, NULL);
+        int status = dataset_train_batch(&reference->data, step, BATCH, m, &batch, NULL);
         ck_assert_msg(status == 0, "%s", error_message());
         reference->mask_step = step + shift;
         reference->mask_microbatch = m * factor;

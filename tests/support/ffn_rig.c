@@ -24,10 +24,12 @@ void ffn_rig_open(FfnRig *rig, Grid *grid, const FfnRigPlan *plan) {
     rig->space = (Workspace){
         .threads = 1, .rows = plan->rows, .row_shards = shard_count(plan->rows, plan->shards)};
     FfnConfig config = {.kind = plan->kind,
-                        .activation = activation_find(plan->activation),
+                        .branches = {activation_find(plan->activation), 1, 0, 0, 0},
                         .d_model = plan->d_model,
                         .d_ff = plan->d_ff,
-                        .bias = plan->bias,
+                        .gate_bias = plan->bias,
+                        .up_bias = plan->bias,
+                        .down_bias = plan->bias,
                         .hidden_dropout = plan->hidden_dropout,
                         .seed = plan->seed,
                         .init_in = 1,

@@ -117,8 +117,17 @@ void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid) {
         .tied = plan->tied,
         .norm_eps = 1e-5,
         .attention = {plan->d_model, plan->heads, plan->kv_heads, plan->context, 10000, 1, 1},
-        .ffn = {plan->kind, activation_find(plan->activation), plan->d_model, plan->d_ff,
-                plan->bias, plan->hidden_dropout, ORACLE_SEED, 1, 1},
+        .ffn = {plan->kind,
+                {activation_find(plan->activation), 1, 0, 0, 0},
+                plan->d_model,
+                plan->d_ff,
+                plan->bias,
+                plan->bias,
+                plan->bias,
+                plan->hidden_dropout,
+                ORACLE_SEED,
+                1,
+                1},
         .output_dropout = plan->output_dropout,
         .embed_init = 1,
         .seed = ORACLE_SEED,
@@ -150,9 +159,10 @@ double oracle_train(Model *model, const Oracle *oracle) {
     memset(model->set.arena[PARAM_GRADIENT], 0, params_bytes(&model->set, 1));
     for (int m = 0; m < oracle->plan.microbatches; m++) {
         Pass pass = {ORACLE_STEP, ORACLE_FIRST_MICROBATCH + m, true};
+        Microbatch batch = {.tokens = oracle->tokens + m * rows,
+                            .targets = oracle->targets + m * rows};
         double loss;
-        int status = model_train(model, &pass, oracle->tokens + m * rows,
-                                 oracle->targets + m * rows, 1 / oracle->divisor, &loss);
+        int status = model_train(model, &pass, &batch, 1 / oracle->divisor, &loss);
         ck_assert_msg(status == 0, "%s: %s", oracle->plan.name, error_message());
         total += loss;
     }
@@ -163,9 +173,11 @@ double oracle_evaluate(Model *model, const Oracle *oracle) {
     int64_t rows = row_count(&oracle->plan);
     double total = 0;
     for (int m = 0; m < oracle->plan.microbatches; m++) {
+        Microbatch batch = {.tokens = oracle->tokens + m * rows,
+                            .targets = oracle->targets + m * rows};
         double loss;
-        int status =
-            model_evaluate(model, oracle->tokens + m * rows, oracle->targets + m * rows, &loss);
+        int64_t hits;
+        int status = model_evaluate(model, &batch, &loss, &hits);
         ck_assert_msg(status == 0, "%s: %s", oracle->plan.name, error_message());
         total += loss;
     }

@@ -7,6 +7,9 @@
 #include <float.h>
 #include <stdlib.h>
 
+#define BRANCHES(act)                                                                              \
+    &(Branches) { .activation = (act), .beta = 1 }
+
 /* ---- references in long double, written as in the literature ---- */
 
 static long double logistic(long double x) {
@@ -74,7 +77,7 @@ START_TEST(values_and_slopes_are_within_the_stated_error) {
         for (int j = 0; j < POINTS; j++) {
             z[j] = (real)(range[0] + (range[1] - range[0]) * (j + 0.4) / POINTS);
         }
-        activation->slope(POINTS, z, a, da);
+        activation->slope(POINTS, z, 1, a, da);
         for (int j = 0; j < POINTS; j++) {
             double least = fabs((double)z[j] - references[i / GRIDS].zero) < 0.5 ? 0.25 : 0;
             ck_assert_msg(is_close(a[j], references[i / GRIDS].value(z[j]),
@@ -85,7 +88,7 @@ START_TEST(values_and_slopes_are_within_the_stated_error) {
                           "%s'(%a) = %a", activation->name, (double)z[j], (double)da[j]);
         }
         real *again = da;
-        activation->value(POINTS, z, again);
+        activation->value(POINTS, z, 1, again);
         ck_assert(array_same(a, again, POINTS));
     }
     free(z);
@@ -123,7 +126,7 @@ START_TEST(hand_values) {
                {"relu", 6, 1e-12}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         real gate = 1, up = 2, h; /* Wg 1, Wu 2, Wd 3, x 1 */
-        activation_gated(activation_find(row[i].name), 1, &gate, &up, &h);
+        activation_gated(BRANCHES(activation_find(row[i].name)), 1, &gate, &up, &h);
         ck_assert_double_eq_tol(3 * (double)h, row[i].output, row[i].tolerance);
     }
 }
@@ -135,8 +138,8 @@ START_TEST(hand_gradients_of_silu) {
     const double h_want[] = {-0.537883, 0, 2.924234}, dg_want[] = {0.144659, 1.5, 3.710682};
     const double du_want[] = {-0.268941, 0, 0.731059};
     real h[3], dg[3], du[3];
-    activation_gated(silu, 3, gate, up, h);
-    activation_gated_backward(silu, 3, gate, up, ones, dg, du);
+    activation_gated(BRANCHES(silu), 3, gate, up, h);
+    activation_gated_backward(BRANCHES(silu), 3, gate, up, ones, dg, du);
     ck_assert_double_le(array_difference(h, h_want, 3), 1e-6);
     ck_assert_double_le(array_difference(dg, dg_want, 3), 1e-6);
     ck_assert_double_le(array_difference(du, du_want, 3), 1e-6);
@@ -151,7 +154,7 @@ START_TEST(extremes) {
     enum { COUNT = sizeof z / sizeof *z };
     real a[COUNT], da[COUNT];
     for (const Activation *activation = activations; activation->name; activation++) {
-        activation->slope(COUNT, z, a, da);
+        activation->slope(COUNT, z, 1, a, da);
         for (int i = 0; i < COUNT; i++) {
             real slope = z[i] > 0                                ? 1
                          : z[i] < 0                              ? 0
@@ -176,18 +179,18 @@ START_TEST(bits_depend_on_neither_offset_nor_length) {
     array_fill(u, LENGTH, 2, 2);
     array_fill(dh, LENGTH, 2, 3);
     for (const Activation *act = activations; act->name; act++) {
-        activation_gated(act, LENGTH, g, u, whole[0]);
-        activation_gated_backward(act, LENGTH, g, u, dh, whole[1], whole[2]);
-        activation_plain(act, LENGTH, g, whole[3]);
-        activation_plain_backward(act, LENGTH, g, dh, whole[4]);
+        activation_gated(BRANCHES(act), LENGTH, g, u, whole[0]);
+        activation_gated_backward(BRANCHES(act), LENGTH, g, u, dh, whole[1], whole[2]);
+        activation_plain(BRANCHES(act), LENGTH, g, whole[3]);
+        activation_plain_backward(BRANCHES(act), LENGTH, g, dh, whole[4]);
         for (int i = 0; i < 400; i++) {
             int begin = i * 7 % 300, size = i < 70 ? i : i + begin > LENGTH - 1 ? 33 : i;
             int at = i * 5 % 16;
-            activation_gated(act, size, g + begin, u + begin, piece[0] + at);
-            activation_gated_backward(act, size, g + begin, u + begin, dh + begin, piece[1] + at,
-                                      piece[2] + at);
-            activation_plain(act, size, g + begin, piece[3] + at);
-            activation_plain_backward(act, size, g + begin, dh + begin, piece[4] + at);
+            activation_gated(BRANCHES(act), size, g + begin, u + begin, piece[0] + at);
+            activation_gated_backward(BRANCHES(act), size, g + begin, u + begin, dh + begin,
+                                      piece[1] + at, piece[2] + at);
+            activation_plain(BRANCHES(act), size, g + begin, piece[3] + at);
+            activation_plain_backward(BRANCHES(act), size, g + begin, dh + begin, piece[4] + at);
             for (int k = 0; k < 5; k++) {
                 ck_assert_msg(array_same(piece[k] + at, whole[k] + begin, size), "%s [%d, +%d) %d",
                               act->name, begin, size, k);
@@ -195,7 +198,7 @@ START_TEST(bits_depend_on_neither_offset_nor_length) {
         }
         real one;
         for (int i = 0; i < LENGTH; i++) {
-            act->value(1, g + i, &one);
+            act->value(1, g + i, 1, &one);
             ck_assert(array_same(&one, whole[3] + i, 1));
         }
     }
@@ -208,21 +211,21 @@ START_TEST(backward_may_overwrite_its_inputs) {
     array_fill(u, LENGTH, 2, 2);
     array_fill(dh, LENGTH, 2, 3);
     for (const Activation *act = activations; act->name; act++) {
-        activation_gated_backward(act, LENGTH, g, u, dh, dg, du);
+        activation_gated_backward(BRANCHES(act), LENGTH, g, u, dh, dg, du);
         for (int variant = 0; variant < 3; variant++) {
             memcpy(place[0], g, sizeof g);
             memcpy(place[1], u, sizeof u);
             memcpy(place[2], dh, sizeof dh);
             real *dg_place = place[variant == 1 ? 2 : 0], *du_place = place[variant == 2 ? 2 : 1];
-            activation_gated_backward(act, LENGTH, place[0], place[1], place[2], dg_place,
+            activation_gated_backward(BRANCHES(act), LENGTH, place[0], place[1], place[2], dg_place,
                                       du_place);
             ck_assert(array_same(dg_place, dg, LENGTH) && array_same(du_place, du, LENGTH));
         }
-        activation_plain_backward(act, LENGTH, g, dh, dg);
+        activation_plain_backward(BRANCHES(act), LENGTH, g, dh, dg);
         memcpy(place[0], g, sizeof g);
         memcpy(place[2], dh, sizeof dh);
-        activation_plain_backward(act, LENGTH, place[0], dh, place[0]);
-        activation_plain_backward(act, LENGTH, g, place[2], place[2]);
+        activation_plain_backward(BRANCHES(act), LENGTH, place[0], dh, place[0]);
+        activation_plain_backward(BRANCHES(act), LENGTH, g, place[2], place[2]);
         ck_assert(array_same(place[0], dg, LENGTH) && array_same(place[2], dg, LENGTH));
     }
 }
@@ -233,7 +236,7 @@ START_TEST(slopes_are_central_differences) {
     for (const Activation *act = activations; sizeof(real) == 8 && act->name; act++) {
         for (double z = -9.97; z < 9; z += 0.0731) {
             real at[] = {(real)(z - step), (real)(z + step), (real)z}, a[3], da[3];
-            act->slope(3, at, a, da);
+            act->slope(3, at, 1, a, da);
             ck_assert_double_eq_tol((double)(a[1] - a[0]) / (2 * step), (double)da[2], 1e-9);
         }
     }

@@ -10,6 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A microbatch of tokens [T] and targets [T]. */
+#define BATCH(t, y)                                                                                \
+    &(Microbatch) { .tokens = (t), .targets = (y) }
+
 typedef struct {
     int descriptor;
     char path[64];
@@ -183,7 +187,8 @@ START_TEST(training_batches_are_the_samples) {
         for (int64_t m = 0; m < 2; m++) {
             int32_t token[16], target[16];
             int64_t sample[2];
-            ck_assert_int_eq(dataset_train_batch(&data, step, 4, m, token, target, sample), 0);
+            ck_assert_int_eq(dataset_train_batch(&data, step, 4, m, BATCH(token, target), sample),
+                             0);
             for (int i = 0; i < 2; i++) {
                 ck_assert_int_eq(sample[i], order_sample(&data.order, step, 4, 2 * m + i));
                 for (int t = 0; t < 8; t++) {
@@ -207,9 +212,9 @@ START_TEST(samples_do_not_depend_on_the_microbatch) {
         Dataset data;
         ck_assert_int_eq(dataset_open(&data, &spec), 0);
         for (int64_t m = 0; m < 12 / spec.micro_batch; m++)
-            ck_assert_int_eq(
-                dataset_train_batch(&data, 21, 12, m, token, target, sample + m * spec.micro_batch),
-                0);
+            ck_assert_int_eq(dataset_train_batch(&data, 21, 12, m, BATCH(token, target),
+                                                 sample + m * spec.micro_batch),
+                             0);
         if (spec.micro_batch == 1) memcpy(expected, sample, sizeof expected);
         ck_assert_mem_eq(sample, expected, sizeof expected);
         dataset_close(&data);
@@ -230,7 +235,7 @@ START_TEST(training_never_reads_held_out) {
         ck_assert_int_eq(data.held_first, count - count / 4);
         int32_t largest = 0, token[8], target[8];
         for (int64_t i = 0; i < data.order.samples; i++) {
-            ck_assert_int_eq(dataset_train_batch(&data, i, 1, 0, token, target, NULL), 0);
+            ck_assert_int_eq(dataset_train_batch(&data, i, 1, 0, BATCH(token, target), NULL), 0);
             for (int t = 0; t < 8; t++)
                 if (target[t] > largest) largest = target[t];
         }
@@ -254,7 +259,7 @@ static void check_eval(const DatasetSpec *spec, int32_t first, int64_t count) {
     ck_assert_int_eq(batches, (count - 1 + rows - 1) / rows);
     int32_t next = first + 1;
     for (int64_t m = 0; m < batches; m++) {
-        ck_assert_int_eq(dataset_eval_batch(&data, 0, m, token, target), 0);
+        ck_assert_int_eq(dataset_eval_batch(&data, 0, m, BATCH(token, target)), 0);
         for (int64_t i = 0; i < rows; i++) {
             if (next == first + count) {
                 ck_assert_int_eq(token[i], 0);
@@ -307,7 +312,7 @@ START_TEST(eval_stops_after_so_many_sequences) {
     ck_assert_int_eq(dataset_eval_batches(&data, 3), 2);
     ck_assert_int_eq(dataset_eval_batches(&data, 1), 1);
     /* 3 of 5: the first, second and fourth */
-    ck_assert_int_eq(dataset_eval_batch(&data, 3, 1, token, target), 0);
+    ck_assert_int_eq(dataset_eval_batch(&data, 3, 1, BATCH(token, target)), 0);
     for (int i = 0; i < 8; i++) ck_assert_int_eq(target[i], 360 + 24 + i + 1);
     for (int i = 8; i < 16; i++) ck_assert_int_eq(target[i], -1);
     dataset_close(&data);
@@ -368,7 +373,8 @@ START_TEST(a_bad_token_ends_the_batch) {
     Dataset data;
     int32_t tokens[88], targets[88];
     ck_assert_int_eq(dataset_open(&data, &spec), 0);
-    assert_error(dataset_train_batch(&data, 0, 11, 0, tokens, targets, NULL), "token 37 is 300");
+    assert_error(dataset_train_batch(&data, 0, 11, 0, BATCH(tokens, targets), NULL),
+                 "token 37 is 300");
     dataset_close(&data);
 }
 END_TEST

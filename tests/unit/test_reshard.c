@@ -237,7 +237,7 @@ static void naive_output(const ModelCheckpoint *made, const Ffn *ffn, const doub
                       .d_model = ffn->config.d_model,
                       .d_ff = ffn->config.d_ff,
                       .gated = ffn->gate >= 0,
-                      .activation = ffn->config.activation->name,
+                      .activation = ffn->config.branches.activation->name,
                       .gate = tensor[0],
                       .up = tensor[1],
                       .down = tensor[2],
