@@ -4,6 +4,7 @@
 # make check              setup, build, every test; ONLY=pattern runs the rows it matches
 # make fault-campaign     200 kills and 300 bit flips (about 20 minutes)
 # make continuity         the experiments of results/continuity (about 10 minutes)
+# make variants           the FFN kinds against each other, results/variants (about an hour)
 # make lint | format      the house rules | reformats the sources
 # make check-asan         unit tests and a 2-rank run under the address and undefined sanitizers
 # make check-other-debian make check and a short quickstart in a fresh root of DEBIAN=trixie
@@ -73,7 +74,7 @@ FORMATTED     = $(wildcard src/*/*.[ch] tests/support/*.[ch] tests/unit/*.[ch] t
 # ---- goals ------------------------------------------------------------------------------------
 
 .PHONY: all programs test-programs asan-programs setup quickstart check \
-        check-asan check-other-debian fault-campaign continuity lint format flags clean FORCE
+        check-asan check-other-debian fault-campaign continuity variants lint format flags clean FORCE
 
 JOBS := $(shell nproc)
 # A make of its own, as wide as the machine unless the caller said -j.
@@ -83,7 +84,7 @@ all: programs
 
 programs: $(foreach v,f32 f64 faults,$(PROGRAM_$(v)))
 
-test-programs: $(foreach v,f32 f64,$(TESTS:%=build/tests/$(v)/%))
+test-programs: $(foreach v,f32 f64,$(TESTS:%=build/tests/$(v)/%)) build/synthetic
 
 asan-programs: $(PROGRAM_asan) $(UNIT_TESTS:%=build/tests/asan/%)
 
@@ -116,6 +117,11 @@ continuity: setup
 	$(AGAIN) programs
 	@data/prepare
 	@results/continuity/run
+
+variants: setup
+	$(AGAIN) programs
+	@data/prepare
+	@results/variants/run
 
 check-other-debian:
 	tests/debian/run $(DEBIAN)
@@ -193,5 +199,9 @@ build/tests/$(1)/%: build/obj/$(1)/tests/mpi/%.o $$(TEST_OBJECTS_$(1))
 
 -include $$(wildcard build/obj/$(1)/*/*/*.d)
 endef
+
+# What makes generated data (data/synthetic).
+build/synthetic: data/synthetic.c build/lib/f32/libweft.a build/obj/f32/flags
+	$(SAY) $(CC) $(FLAGS) $(INCLUDE) -o $@ $< build/lib/f32/libweft.a $(LIBRARIES)
 
 $(foreach v,$(VARIANTS),$(eval $(call variant_rules,$(v))))

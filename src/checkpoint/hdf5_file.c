@@ -1,6 +1,7 @@
 #include "checkpoint/hdf5_file.h"
 
 #include "base/error.h"
+#include "base/library_lock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,11 +10,18 @@
 #include <string.h>
 #include <unistd.h>
 
-hid_t hdf5_file_type(void) { return sizeof(real) == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE; }
+hid_t hdf5_file_type(void) {
+    LIBRARY_SECTION;
+    return sizeof(real) == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
+}
 
-hid_t hdf5_memory_type(void) { return sizeof(real) == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT; }
+hid_t hdf5_memory_type(void) {
+    LIBRARY_SECTION;
+    return sizeof(real) == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+}
 
 void hdf5_drop(hid_t id) {
+    LIBRARY_SECTION;
     if (id >= 0) H5Idec_ref(id);
 }
 
@@ -40,6 +48,7 @@ int hdf5_error(const Hdf5File *file, const char *dataset, const char *what) {
 
 /* Object times off: else the same state makes other bytes a second later. */
 hid_t hdf5_creation_list(hid_t kind) {
+    LIBRARY_SECTION;
     hid_t list = H5Pcreate(kind);
     if (list >= 0 && H5Pset_obj_track_times(list, false) >= 0) return list;
     hdf5_drop(list);
@@ -86,6 +95,7 @@ static int begin(Hdf5File *file, const char *directory, const char *name, int co
 }
 
 int hdf5_create(Hdf5File *file, const char *directory, const char *name, int links) {
+    LIBRARY_SECTION;
     int status = begin(file, directory, name, WEFT_RUNTIME);
     if (status) return status;
     hid_t access = access_list(true), creation = group_list(H5P_FILE_CREATE, links);
@@ -99,6 +109,7 @@ int hdf5_create(Hdf5File *file, const char *directory, const char *name, int lin
 }
 
 int hdf5_open(Hdf5File *file, const char *directory, const char *name) {
+    LIBRARY_SECTION;
     int status = begin(file, directory, name, WEFT_INPUT);
     if (status) return status;
     if (files_exists(file->path) && !files_is_regular(file->path))
@@ -112,24 +123,36 @@ int hdf5_open(Hdf5File *file, const char *directory, const char *name) {
     return status;
 }
 
-int hdf5_finish(Hdf5File *file) {
-    int *descriptor = NULL;
+/* All bytes are the system's. */
+static int flush(const Hdf5File *file, int *descriptor) {
+    LIBRARY_SECTION;
+    int *handle = NULL;
     if (H5Fflush(file->id, H5F_SCOPE_GLOBAL) < 0) return hdf5_error(file, NULL, "can't flush");
-    if (H5Fget_vfd_handle(file->id, H5P_DEFAULT, (void **)&descriptor) < 0)
+    if (H5Fget_vfd_handle(file->id, H5P_DEFAULT, (void **)&handle) < 0)
         return hdf5_error(file, NULL, "can't get its descriptor");
-    if (fsync(*descriptor))
+    *descriptor = *handle;
+    return 0;
+}
+
+int hdf5_finish(Hdf5File *file) {
+    int descriptor = -1, status = flush(file, &descriptor);
+    if (status) return status;
+    if (fsync(descriptor))
         return error_set(file->code, "%s: fsync failed: %s", file->path, strerror(errno));
+    LIBRARY_SECTION;
     hid_t id = file->id;
     file->id = -1;
     return H5Fclose(id) < 0 ? hdf5_error(file, NULL, "can't close") : 0;
 }
 
 void hdf5_close(Hdf5File *file) {
+    LIBRARY_SECTION;
     if (file->id >= 0) H5Fclose(file->id);
     file->id = -1;
 }
 
 int hdf5_make_group(const Hdf5File *file, const char *name, int links) {
+    LIBRARY_SECTION;
     hid_t list = group_list(H5P_GROUP_CREATE, links), group = -1;
     int status = 0;
     if (list < 0 || (group = H5Gcreate2(file->id, name, H5P_DEFAULT, list, H5P_DEFAULT)) < 0)
@@ -168,6 +191,7 @@ static herr_t check_link(hid_t group, const char *link, const H5L_info_t *info, 
 }
 
 int hdf5_check_names(const Hdf5File *file, const char *group, const char *const *names, int count) {
+    LIBRARY_SECTION;
     NameCheck check = {.file = file, .group = group, .count = count};
     check.name = malloc(((size_t)count + 1) * sizeof *check.name);
     if (!check.name) return error_set(WEFT_RUNTIME, "out of memory: %d names", count);
@@ -187,6 +211,7 @@ int hdf5_check_names(const Hdf5File *file, const char *group, const char *const 
 
 int hdf5_check_shape(const Hdf5File *file, hid_t dataset, const char *name, int rank,
                      const int64_t *dims) {
+    LIBRARY_SECTION;
     hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
     hsize_t size[H5S_MAX_RANK] = {0};
     int status = 0;
@@ -205,4 +230,37 @@ int hdf5_check_shape(const Hdf5File *file, hid_t dataset, const char *name, int 
     hdf5_drop(space);
     hdf5_drop(type);
     return status;
+}
+
+int hdf5_check_storage(const Hdf5File *file, hid_t dataset, const char *name, hsize_t bytes) {
+    LIBRARY_SECTION;
+    hid_t list = H5Dget_create_plist(dataset);
+    if (list < 0) return hdf5_error(file, name, "can't read properties");
+    bool plain = H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_external_count(list) == 0;
+    hdf5_drop(list);
+    if (!plain)
+        return error_set(WEFT_INPUT,
+                         "%s: dataset %s: isn't contiguous (h5repack -l CONTI makes it so)",
+                         file->path, name);
+    haddr_t start = H5Dget_offset(dataset);
+    hsize_t size = (hsize_t)files_size(file->path);
+    if (H5Dget_storage_size(dataset) != bytes || start == HADDR_UNDEF || start > size ||
+        bytes > size - start)
+        return error_set(WEFT_INPUT, "%s: dataset %s: its bytes aren't in the file", file->path,
+                         name);
+    return 0;
+}
+
+hid_t hdf5_create_dataset(const Hdf5File *file, const char *name, int rank, const int64_t *dims) {
+    LIBRARY_SECTION;
+    hsize_t size[2] = {(hsize_t)dims[0], (hsize_t)dims[1]};
+    hid_t space = H5Screate_simple(rank, size, NULL), list = hdf5_creation_list(H5P_DATASET_CREATE);
+    hid_t dataset = -1;
+    if (space >= 0 && list >= 0 && H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 &&
+        H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0)
+        dataset =
+            H5Dcreate2(file->id, name, hdf5_file_type(), space, H5P_DEFAULT, list, H5P_DEFAULT);
+    hdf5_drop(list);
+    hdf5_drop(space);
+    return dataset;
 }

@@ -51,4 +51,12 @@ hid_t hdf5_memory_type(void); /* native, of real */
 int hdf5_check_shape(const Hdf5File *file, hid_t dataset, const char *name, int rank,
                      const int64_t *dims);
 
+/* Its `bytes` lie in this very file, in one run: an alien storage could read from other files, and
+ * a hostile size from nowhere. 0 or WEFT_INPUT. */
+int hdf5_check_storage(const Hdf5File *file, hid_t dataset, const char *name, hsize_t bytes);
+
+/* A contiguous dataset of real without values; `rank` numbers in dims. Negative on failure, as HDF5
+ * leaves it (hdf5_error). */
+hid_t hdf5_create_dataset(const Hdf5File *file, const char *name, int rank, const int64_t *dims);
+
 #endif

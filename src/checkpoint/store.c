@@ -1,11 +1,12 @@
 #include "checkpoint/store.h"
 
 #include "base/error.h"
+#include "base/library_lock.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTRIBUTES = 4 };
+enum { ATTRIBUTES = 4, SECTION_BYTES = 4 << 20 /* written at once: see library_lock.h */ };
 
 /* What an attribute of a piece's dataset holds: `count` integers. */
 typedef struct {
@@ -60,19 +61,6 @@ static bool write_attribute(hid_t dataset, const Attribute *attribute) {
     return good;
 }
 
-static hid_t create_dataset(const Hdf5File *file, const char *name, int rank, const int64_t *dims) {
-    hsize_t size[2] = {(hsize_t)dims[0], (hsize_t)dims[1]};
-    hid_t space = H5Screate_simple(rank, size, NULL), list = hdf5_creation_list(H5P_DATASET_CREATE);
-    hid_t dataset = -1;
-    if (space >= 0 && list >= 0 && H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 &&
-        H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0)
-        dataset =
-            H5Dcreate2(file->id, name, hdf5_file_type(), space, H5P_DEFAULT, list, H5P_DEFAULT);
-    hdf5_drop(list);
-    hdf5_drop(space);
-    return dataset;
-}
-
 /* A selection of [rows, cols] at (row, col) of `space`, a matrix or (rank 1) a vector. */
 static bool select_block(hid_t space, int rank, int64_t row, int64_t col, int64_t rows,
                          int64_t cols) {
@@ -83,12 +71,13 @@ static bool select_block(hid_t space, int rank, int64_t row, int64_t col, int64_
 
 int store_rows_begin(StoreRows *rows, const Hdf5File *file, const Catalog *catalog,
                      const CatalogEntry *entry) {
+    LIBRARY_SECTION;
     Attribute attribute[ATTRIBUTES];
     *rows = (StoreRows){
         .file = file, .piece = entry->piece, .rank = catalog->tensor[entry->tensor].rank};
     catalog_dataset(catalog, entry, rows->name);
     attributes_of(catalog, entry, attribute);
-    rows->dataset = create_dataset(file, rows->name, attribute[2].count, attribute[2].value);
+    rows->dataset = hdf5_create_dataset(file, rows->name, attribute[2].count, attribute[2].value);
     if (rows->dataset < 0) return hdf5_error(file, rows->name, "can't create");
     for (int i = 0; i < ATTRIBUTES; i++)
         if (!write_attribute(rows->dataset, &attribute[i]))
@@ -97,6 +86,7 @@ int store_rows_begin(StoreRows *rows, const Hdf5File *file, const Catalog *catal
 }
 
 int store_rows_append(StoreRows *rows, const real *data, int64_t count) {
+    LIBRARY_SECTION;
     const ParamPiece *piece = &rows->piece;
     hid_t space = H5Dget_space(rows->dataset);
     hid_t memory = H5Screate_simple(1, (hsize_t[]){(hsize_t)(count * piece->cols)}, NULL);
@@ -111,6 +101,7 @@ int store_rows_append(StoreRows *rows, const real *data, int64_t count) {
 }
 
 int store_rows_end(StoreRows *rows) {
+    LIBRARY_SECTION;
     hid_t dataset = rows->dataset;
     rows->dataset = -1;
     if (dataset >= 0 && H5Dclose(dataset) < 0) /* what is buffered is written now */
@@ -121,8 +112,13 @@ int store_rows_end(StoreRows *rows) {
 int store_write(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                 const real *data) {
     StoreRows rows;
+    const ParamPiece *piece = &entry->piece;
+    int64_t block = SECTION_BYTES / ((int64_t)sizeof *data * (piece->cols ? piece->cols : 1)) + 1;
     int status = store_rows_begin(&rows, file, catalog, entry);
-    if (!status) status = store_rows_append(&rows, data, entry->piece.rows);
+    for (int64_t row = 0; !status && row < piece->rows; row += block) {
+        int64_t left = piece->rows - row;
+        status = store_rows_append(&rows, data + row * piece->cols, left < block ? left : block);
+    }
     int ended = store_rows_end(&rows);
     return status ? status : ended;
 }
@@ -143,26 +139,10 @@ static bool attribute_matches(hid_t dataset, const Attribute *wanted) {
     return good;
 }
 
-/* An alien layout could read from other files, and a hostile size from nowhere. */
-static int check_storage(const Hdf5File *file, hid_t dataset, const char *name, hsize_t bytes) {
-    hid_t list = H5Dget_create_plist(dataset);
-    if (list < 0) return hdf5_error(file, name, "can't read properties");
-    bool plain = H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_external_count(list) == 0;
-    hdf5_drop(list);
-    if (!plain) return error_set(WEFT_INPUT, "%s: dataset %s: isn't contiguous", file->path, name);
-    haddr_t start = H5Dget_offset(dataset);
-    hsize_t size = (hsize_t)files_size(file->path);
-    if (H5Dget_storage_size(dataset) != bytes || start == HADDR_UNDEF || start > size ||
-        bytes > size - start)
-        return error_set(WEFT_INPUT, "%s: dataset %s: its bytes aren't in the file", file->path,
-                         name);
-    return 0;
-}
-
 static int check_dataset(const Hdf5File *file, hid_t dataset, const char *name,
                          const Attribute attribute[ATTRIBUTES], hsize_t bytes) {
     int status = hdf5_check_shape(file, dataset, name, attribute[2].count, attribute[2].value);
-    if (!status) status = check_storage(file, dataset, name, bytes);
+    if (!status) status = hdf5_check_storage(file, dataset, name, bytes);
     for (int i = 0; !status && i < ATTRIBUTES; i++)
         if (!attribute_matches(dataset, &attribute[i]))
             status = error_set(WEFT_INPUT,
@@ -185,6 +165,7 @@ static int check_digest(const Hdf5File *file, const char *name, const CatalogEnt
 /* The piece's dataset, once it has proved to be what the manifest says; -1 with the error set. */
 static hid_t open_dataset(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                           const char *name) {
+    LIBRARY_SECTION;
     Attribute attribute[ATTRIBUTES];
     attributes_of(catalog, entry, attribute);
     hid_t dataset = H5Dopen2(file->id, name, H5P_DEFAULT);
@@ -198,15 +179,28 @@ static hid_t open_dataset(const Hdf5File *file, const Catalog *catalog, const Ca
     return dataset;
 }
 
+int store_check(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry) {
+    char name[CATALOG_DATASET];
+    catalog_dataset(catalog, entry, name);
+    hid_t dataset = open_dataset(file, catalog, entry, name);
+    hdf5_drop(dataset);
+    return dataset < 0 ? WEFT_INPUT : 0;
+}
+
+static int read_whole(const Hdf5File *file, hid_t dataset, const char *name, real *data) {
+    LIBRARY_SECTION;
+    return H5Dread(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0
+               ? hdf5_error(file, name, "can't read")
+               : 0;
+}
+
 int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                real *data) {
     char name[CATALOG_DATASET];
-    int status = 0;
     catalog_dataset(catalog, entry, name);
     hid_t dataset = open_dataset(file, catalog, entry, name);
     if (dataset < 0) return WEFT_INPUT;
-    if (H5Dread(dataset, hdf5_memory_type(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-        status = hdf5_error(file, name, "can't read");
+    int status = read_whole(file, dataset, name, data);
     if (!status)
         status = check_digest(file, name, entry,
                               hash_bytes(data, (size_t)catalog_piece_size(entry) * sizeof *data));
@@ -217,6 +211,7 @@ int store_read(const Hdf5File *file, const Catalog *catalog, const CatalogEntry 
 /* `part` of the piece, in coordinates of the whole tensor, with rows `ld` elements apart. */
 static int read_part(const Hdf5File *file, hid_t dataset, const char *name, int rank,
                      const ParamPiece *piece, ParamPiece part, real *data, int64_t ld) {
+    LIBRARY_SECTION;
     hid_t space = H5Dget_space(dataset);
     hid_t memory = H5Screate_simple(2, (hsize_t[]){(hsize_t)part.rows, (hsize_t)ld}, NULL);
     bool good = space >= 0 && memory >= 0 &&

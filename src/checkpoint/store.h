@@ -51,6 +51,10 @@ int store_scan(const Hdf5File *file, const Catalog *catalog, const CatalogEntry 
 int store_read_part(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry,
                     ParamPiece part, real *data, int64_t ld);
 
+/* What is checked before any reading, alone: shape, type, attributes, storage. No data are read. 0
+ * or WEFT_INPUT naming file and dataset. */
+int store_check(const Hdf5File *file, const Catalog *catalog, const CatalogEntry *entry);
+
 /* Groups and datasets are those of the catalog, none missing and none extra. 0 or WEFT_INPUT. */
 int store_check_names(const Hdf5File *file, const Catalog *catalog, int t, int d);
 

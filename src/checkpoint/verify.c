@@ -27,7 +27,8 @@ typedef enum { PRESENCE, DIGESTS, CONTENT, DEEP } Depth;
 
 typedef struct {
     const char *directory;
-    bool heard;
+    void (*tell)(void *context, const char *problem); /* NULL: nobody */
+    void *context;
     Depth depth;
     VerifyReport report;
     int problems;
@@ -52,7 +53,7 @@ static void note(Verify *verify) {
     }
     if (verify->problems++ == 0)
         snprintf(verify->first, sizeof verify->first, "%s", error_message());
-    if (verify->heard) log_error("%s", error_message());
+    if (verify->tell) verify->tell(verify->context, error_message());
 }
 
 static bool is_known(const Verify *verify, const char *name) {
@@ -265,36 +266,52 @@ static void count(const Catalog *catalog, VerifyReport *report) {
         report->cells += catalog->tensor[i].rows * catalog->tensor[i].cols * catalog->roles;
 }
 
-static int run(const char *directory, bool heard, Depth depth, VerifyReport *report) {
-    Verify verify = {.directory = directory, .heard = heard, .depth = depth};
-    if (open_verify(&verify)) {
-        note(&verify);
+static int run(Verify *verify, VerifyReport *report) {
+    if (open_verify(verify)) {
+        note(verify);
     } else {
-        check_files(&verify);
-        if (depth >= DIGESTS) check_content(&verify);
-        if (depth == DEEP) check_proof(&verify);
-        count(&verify.catalog, &verify.report);
+        check_files(verify);
+        if (verify->depth >= DIGESTS) check_content(verify);
+        if (verify->depth == DEEP) check_proof(verify);
+        count(&verify->catalog, &verify->report);
     }
-    if (report) *report = verify.report;
-    free(verify.block);
-    free(verify.part);
-    json_decref(verify.manifest);
-    catalog_release(&verify.catalog);
-    return verify.problems ? error_set(WEFT_CHECK, "%s", verify.first) : 0;
+    if (report) *report = verify->report;
+    free(verify->block);
+    free(verify->part);
+    json_decref(verify->manifest);
+    catalog_release(&verify->catalog);
+    return verify->problems ? error_set(WEFT_CHECK, "%s", verify->first) : 0;
+}
+
+static void say(void *context, const char *problem) {
+    (void)context;
+    log_error("%s", problem);
+}
+
+static int run_to(Depth depth, const char *directory, bool heard, VerifyReport *report) {
+    Verify verify = {.directory = directory, .depth = depth, .tell = heard ? say : NULL};
+    return run(&verify, report);
 }
 
 int verify_directory(const char *directory, bool heard) {
-    return run(directory, heard, CONTENT, NULL);
+    return run_to(CONTENT, directory, heard, NULL);
 }
 
-int verify_digests(const char *directory) { return run(directory, false, DIGESTS, NULL); }
+int verify_digests(const char *directory) { return run_to(DIGESTS, directory, false, NULL); }
 
 int verify_deep(const char *directory, bool heard, VerifyReport *report) {
-    return run(directory, heard, DEEP, report);
+    return run_to(DEEP, directory, heard, report);
 }
 
 int verify_presence(const char *directory, bool heard) {
-    return run(directory, heard, PRESENCE, NULL);
+    return run_to(PRESENCE, directory, heard, NULL);
+}
+
+int verify_files(const char *directory, void (*tell)(void *context, const char *problem),
+                 void *context) {
+    Verify verify = {.directory = directory, .depth = PRESENCE, .tell = tell, .context = context};
+    run(&verify, NULL);
+    return verify.problems;
 }
 
 int checkpoint_verify(const char *directory) { return verify_directory(directory, true); }

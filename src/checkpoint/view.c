@@ -1,6 +1,7 @@
 #include "checkpoint/view.h"
 
 #include "base/error.h"
+#include "base/library_lock.h"
 #include "checkpoint/fingerprint.h"
 
 #include <math.h>
@@ -62,6 +63,7 @@ static bool add_source(hid_t list, hid_t whole, int rank, const Source *source) 
 }
 
 static int write_dataset(const Hdf5File *file, const Catalog *catalog, int role, int tensor) {
+    LIBRARY_SECTION;
     char name[CATALOG_DATASET];
     real fill = (real)NAN;
     const CatalogTensor *whole = &catalog->tensor[tensor];
@@ -162,6 +164,7 @@ static bool source_matches(hid_t list, size_t i, int rank, const Source *wanted)
 
 static int check_sources(const Hdf5File *file, hid_t dataset, const char *name,
                          const Catalog *catalog, int group) {
+    LIBRARY_SECTION;
     size_t count = 0;
     const int64_t *first = &catalog->first[group];
     hid_t list = H5Dget_create_plist(dataset);
@@ -181,8 +184,9 @@ static int check_sources(const Hdf5File *file, hid_t dataset, const char *name,
 }
 
 /* Rows [row, row + rows) of a tensor, through the view. */
-static bool read_rows(hid_t dataset, const CatalogTensor *tensor, int64_t row, int64_t rows,
-                      real *data) {
+static int read_rows(const Hdf5File *file, hid_t dataset, const char *name,
+                     const CatalogTensor *tensor, int64_t row, int64_t rows, real *data) {
+    LIBRARY_SECTION;
     int64_t offset[2], count[2];
     catalog_dims(tensor, row, 0, offset);
     catalog_dims(tensor, rows, tensor->cols, count);
@@ -192,9 +196,10 @@ static bool read_rows(hid_t dataset, const CatalogTensor *tensor, int64_t row, i
     bool good = space >= 0 && memory >= 0 &&
                 H5Sselect_hyperslab(space, H5S_SELECT_SET, begin, NULL, size, NULL) >= 0 &&
                 H5Dread(dataset, hdf5_memory_type(), memory, space, H5P_DEFAULT, data) >= 0;
+    int status = good ? 0 : hdf5_error(file, name, "can't read");
     hdf5_drop(memory);
     hdf5_drop(space);
-    return good;
+    return status;
 }
 
 static int hash_rows(const Hdf5File *file, hid_t dataset, const char *name,
@@ -208,10 +213,8 @@ static int hash_rows(const Hdf5File *file, hid_t dataset, const char *name,
     *hash = (Hash128){0, 0};
     for (int64_t row = 0; !status && row < tensor->rows; row += block) {
         int64_t rows = row + block > tensor->rows ? tensor->rows - row : block;
-        if (!read_rows(dataset, tensor, row, rows, data)) {
-            status = hdf5_error(file, name, "can't read");
-            break;
-        }
+        status = read_rows(file, dataset, name, tensor, row, rows, data);
+        if (status) break;
         ParamPiece piece = {row, 0, rows, tensor->cols};
         *hash = hash_add(*hash, fingerprint_piece(tensor, role, piece, data, tensor->cols));
     }
@@ -219,11 +222,12 @@ static int hash_rows(const Hdf5File *file, hid_t dataset, const char *name,
     return status;
 }
 
-int view_check(const Hdf5File *file, const Catalog *catalog, int role, int tensor, Hash128 *hash) {
-    char name[CATALOG_DATASET];
+/* A dataset of the view, once it has proved to be what the catalog says; -1 with the error set. */
+static hid_t open_dataset(const Hdf5File *file, const Catalog *catalog, int role, int tensor,
+                          const char *name) {
+    LIBRARY_SECTION;
     int64_t dims[2];
     const CatalogTensor *whole = &catalog->tensor[tensor];
-    dataset_name(catalog, role, tensor, name);
     catalog_dims(whole, whole->rows, whole->cols, dims);
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS), dataset = -1;
     if (access >= 0 && H5Pset_virtual_prefix(access, "${ORIGIN}") >= 0)
@@ -232,8 +236,26 @@ int view_check(const Hdf5File *file, const Catalog *catalog, int role, int tenso
     if (!status) status = hdf5_check_shape(file, dataset, name, whole->rank, dims);
     if (!status)
         status = check_sources(file, dataset, name, catalog, role * catalog->tensors + tensor);
-    if (!status) status = hash_rows(file, dataset, name, whole, role, hash);
-    hdf5_drop(dataset);
     hdf5_drop(access);
+    if (!status) return dataset;
+    hdf5_drop(dataset);
+    return -1;
+}
+
+int view_check_structure(const Hdf5File *file, const Catalog *catalog, int role, int tensor) {
+    char name[CATALOG_DATASET];
+    dataset_name(catalog, role, tensor, name);
+    hid_t dataset = open_dataset(file, catalog, role, tensor, name);
+    hdf5_drop(dataset);
+    return dataset < 0 ? WEFT_INPUT : 0;
+}
+
+int view_check(const Hdf5File *file, const Catalog *catalog, int role, int tensor, Hash128 *hash) {
+    char name[CATALOG_DATASET];
+    dataset_name(catalog, role, tensor, name);
+    hid_t dataset = open_dataset(file, catalog, role, tensor, name);
+    if (dataset < 0) return WEFT_INPUT;
+    int status = hash_rows(file, dataset, name, &catalog->tensor[tensor], role, hash);
+    hdf5_drop(dataset);
     return status;
 }

@@ -24,4 +24,7 @@ int view_check_names(const Hdf5File *file, const Catalog *catalog);
  * fingerprint part as it reads, through the sources. 0 or WEFT_INPUT naming the dataset. */
 int view_check(const Hdf5File *file, const Catalog *catalog, int role, int tensor, Hash128 *hash);
 
+/* The same without reading through it. */
+int view_check_structure(const Hdf5File *file, const Catalog *catalog, int role, int tensor);
+
 #endif

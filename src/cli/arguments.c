@@ -24,14 +24,29 @@ enum {
     KEY_TEMPERATURE = 'T',
     KEY_SEED = 'S',
     KEY_RANKS = 'n',
+    KEY_AGAINST = 'A',
     KEY_TOLERANCE = 'x',
     KEY_CLOSENESS = 'X',
     KEY_VERBOSE = 'v',
     KEY_DEEP = 'D',
+    KEY_STATIC = 'q',
     KEY_TENSOR = 'G',
     KEY_DATA = 'M',
     KEY_OUT = 'o',
     KEY_DRY_RUN = 'y',
+    KEY_BOUND = 'B',
+    KEY_SAMPLES = 'm',
+    KEY_INPUT = 'I',
+    KEY_COMPARED = 'C',
+    KEY_TRAINING = 'u',
+    KEY_FROM = 'F',
+    KEY_TO = 'O',
+    KEY_FROM_NAMES = 'f',
+    KEY_NAMES = 'N',
+    KEY_SAME_AS = 'a',
+    KEY_SHARDS = 'h',
+    KEY_PACKED_RANKS = 'k',
+    KEY_OUT_FILE = 'w',
     KEY_INJECT = 'i'
 };
 
@@ -49,6 +64,8 @@ static const struct argp_option all_options[] = {
     {"temperature", KEY_TEMPERATURE + HIDDEN, "X", 0, "0 takes the likeliest byte (0.8)", 0},
     {"seed", KEY_SEED + HIDDEN, "N", 0, "of the random choices (1)", 0},
     {"ranks", KEY_RANKS + HIDDEN, "N", 0, "plan for so many ranks (1)", 0},
+    {"against", KEY_AGAINST + HIDDEN, "OTHER", 0,
+     "the FFN of another config (--set isn't for it) beside this one's", 0},
     {"tolerance", KEY_TOLERANCE + HIDDEN, "X", 0,
      "differences up to X times the tensor's largest magnitude count as equal (0)", 0},
     {"tolerance", KEY_CLOSENESS + HIDDEN, "X", 0,
@@ -60,10 +77,34 @@ static const struct argp_option all_options[] = {
      "also that values are finite, second moments not negative, proof.json whole; and what was "
      "checked",
      0},
+    {"static", KEY_STATIC + HIDDEN, NULL, 0,
+     "what must be there by the manifest alone, and whether it is, before any data are read; all "
+     "that is found is told",
+     0},
     {"tensor", KEY_TENSOR + HIDDEN, "N", 0, "tensor shards of the new logical grid", 0},
     {"data", KEY_DATA + HIDDEN, "M", 0, "its data shards (as many as now)", 0},
     {"out", KEY_OUT + HIDDEN, "DIR", 0, "the new directory", 0},
+    {"bound", KEY_BOUND + HIDDEN, "X", 0, "largest relative error that passes (1e-6)", 0},
+    {"samples", KEY_SAMPLES + HIDDEN, "N", 0,
+     "elements of each shard, beside its largest gradient (2)", 0},
+    {"input", KEY_INPUT + HIDDEN, "FILE", 0,
+     "what the model reads: text or tokens, by data.kind; rows of an HDF5 file for an mlp", 0},
+    {"against", KEY_COMPARED + HIDDEN, "FILE", 0,
+     "compare with the tensors of the same names in another HDF5 file; exit 1 names the first that "
+     "differs",
+     0},
+    {"training", KEY_TRAINING + HIDDEN, NULL, 0, "with dropout, as in microbatch 0 of step 0", 0},
     {"dry-run", KEY_DRY_RUN + HIDDEN, NULL, 0, "print what would go where, touch nothing", 0},
+    {"from", KEY_FROM + HIDDEN, "LAYOUT", 0,
+     "of SOURCE, unless it is a checkpoint or a file of weft's, which say it", 0},
+    {"to", KEY_TO + HIDDEN, "LAYOUT", 0, "of the new file", 0},
+    {"from-names", KEY_FROM_NAMES + HIDDEN, "NAMES", 0, "what SOURCE calls its tensors (hf)", 0},
+    {"names", KEY_NAMES + HIDDEN, "NAMES", 0, "what the new file calls them (hf)", 0},
+    {"against", KEY_SAME_AS + HIDDEN, "DIR|FILE", 0,
+     "a checkpoint, or a file of weft's, that SOURCE must compute the same as", 0},
+    {"shards", KEY_SHARDS + HIDDEN, "N", 0, "of packed_shard (a checkpoint's grid)", 0},
+    {"ranks", KEY_PACKED_RANKS + HIDDEN, "R", 0, "of packed_ranks", 0},
+    {"out", KEY_OUT_FILE + HIDDEN, "FILE", 0, "the new file", 0},
 #ifdef WEFT_FAULTS
     {"inject", KEY_INJECT + HIDDEN, "KIND@rank=R,step=N,phase=P", 0, "a fault, for tests", 0},
 #endif
@@ -111,6 +152,23 @@ static void check_paths(const Arguments *a, struct argp_state *state) {
         argp_error(state, "%s %s expected", a->path_name, wants_two(a) ? "are" : "is");
 }
 
+/* What convert alone knows. */
+static error_t parse_layout_option(Arguments *a, int key, char *text, struct argp_state *state) {
+    switch (key) {
+    case KEY_FROM + HIDDEN: a->from = text; return 0;
+    case KEY_TO + HIDDEN: a->to = text; return 0;
+    case KEY_FROM_NAMES + HIDDEN: a->from_names = text; return 0;
+    case KEY_NAMES + HIDDEN: a->names = text; return 0;
+    case KEY_SAME_AS + HIDDEN: a->against = text; return 0;
+    case KEY_OUT_FILE + HIDDEN: a->out = text; return 0;
+    case KEY_SHARDS + HIDDEN: a->shards = (int)parse_integer(state, "shards", text, 1); return 0;
+    case KEY_PACKED_RANKS + HIDDEN:
+        a->packed_ranks = (int)parse_integer(state, "ranks", text, 1);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state) {
     Arguments *a = state->input;
     switch (key) {
@@ -132,10 +190,17 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_TOLERANCE + HIDDEN: a->tolerance = parse_number(state, "tolerance", text); return 0;
     case KEY_VERBOSE + HIDDEN: a->verbose = true; return 0;
     case KEY_DEEP + HIDDEN: a->deep = true; return 0;
+    case KEY_STATIC + HIDDEN: a->structure = true; return 0;
     case KEY_TENSOR + HIDDEN: a->tensor = (int)parse_integer(state, "tensor", text, 1); return 0;
     case KEY_DATA + HIDDEN: a->data = (int)parse_integer(state, "data", text, 1); return 0;
     case KEY_OUT + HIDDEN: a->out = text; return 0;
     case KEY_DRY_RUN + HIDDEN: a->dry_run = true; return 0;
+    case KEY_BOUND + HIDDEN: a->bound = parse_number(state, "bound", text); return 0;
+    case KEY_SAMPLES + HIDDEN: a->samples = parse_integer(state, "samples", text, 0); return 0;
+    case KEY_INPUT + HIDDEN: a->input = text; return 0;
+    case KEY_COMPARED + HIDDEN: a->against = text; return 0;
+    case KEY_TRAINING + HIDDEN: a->training = true; return 0;
+    case KEY_AGAINST + HIDDEN: a->against = text; return 0;
     case KEY_RANKS + HIDDEN: a->ranks = (int)parse_integer(state, "ranks", text, 1); return 0;
 #ifdef WEFT_FAULTS
     case KEY_INJECT + HIDDEN:
@@ -144,7 +209,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 #endif
     case ARGP_KEY_ARG: return take_path(a, text, state);
     case ARGP_KEY_END: check_paths(a, state); return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return parse_layout_option(a, key, text, state);
     }
 }
 
@@ -189,7 +254,8 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
                              .seed = 1,
                              .prompt = "",
                              .temperature = 0.8,
-                             .ranks = 1};
+                             .ranks = 1,
+                             .samples = 2};
     struct argp argp = {chosen, parse_option, path_name, summary, NULL, NULL, NULL};
     static char name[64];
     snprintf(name, sizeof name, "weft %s", argv[1]);

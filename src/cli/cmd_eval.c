@@ -4,22 +4,21 @@
 #include "run/session.h"
 #include "run/state.h"
 
-#include <math.h>
-
 static int evaluate(const Config *config, const char *directory, const Session *session) {
     Trainer trainer;
-    double loss = 0;
-    int64_t tokens = 0;
+    HeldOut held;
+    char text[128];
     int status = trainer_open(&trainer, config, session->grid, session->threads, false);
-    if (!status && trainer.data.held_tokens < 2)
+    if (!status && dataset_eval_batches(&trainer.data, 0) == 0)
         status = comm_agree(
             session->grid, GROUP_GRID,
             error_set(WEFT_USAGE, "data.held_out = 0: nothing is held out to evaluate on"));
     if (!status) status = state_load_values(&trainer, directory);
-    if (!status) status = trainer_evaluate(&trainer, &loss, &tokens);
-    if (!status)
-        log_print("held-out loss %.6f nats, %.4f bits per byte over %lld tokens (%s)\n", loss,
-                  loss / M_LN2, (long long)tokens, directory);
+    if (!status) status = trainer_evaluate(&trainer, &held);
+    if (!status) {
+        metrics_describe(trainer_words(&trainer), &held, text, sizeof text);
+        log_print("held-out loss %s (%s)\n", text, directory);
+    }
     if (!status || error_is_agreed()) trainer_close(&trainer);
     return status;
 }

@@ -3,6 +3,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/verify.h"
 #include "cli/command.h"
+#include "run/static.h"
 
 #include <inttypes.h>
 
@@ -26,16 +27,41 @@ static int verify_and_tell(const char *directory) {
     return 0;
 }
 
+static int verify_static(const char *directory) {
+    StaticReport report;
+    int status = static_verify(directory, &report);
+    for (int i = 0; i < report.findings.count; i++) log_error("%s", report.findings.text[i]);
+    for (int i = 0; i < report.notes.count; i++) log_print("note: %s\n", report.notes.text[i]);
+    if (!status)
+        log_print(
+            "manifest: function, config and %d descriptive blocks agree\n"
+            "%d tensors in %d roles: names, order, shapes, types, axes and pieces follow from "
+            "the function\n"
+            "%d files, %" PRId64 " datasets: names, shapes, types, attributes and sources are "
+            "the manifest's\n"
+            "%d biases: none missing, undeclared or zero-filled\n",
+            report.blocks, report.tensors, report.roles, report.files, report.datasets,
+            report.biases);
+    else if (status == WEFT_CHECK)
+        log_error("%s: %d finding%s", directory, report.findings.count,
+                  report.findings.count == 1 ? "" : "s");
+    static_release(&report);
+    return status;
+}
+
 int command_verify(int argc, char **argv) {
     Arguments arguments;
     char directory[FILES_PATH];
-    arguments_parse(&arguments, argc, argv, "D", "DIR",
+    arguments_parse(&arguments, argc, argv, "Dq", "DIR",
                     "Re-reads a checkpoint; exit 1 naming the file and dataset that is damaged.");
     int64_t step;
     int status = checkpoint_newest(arguments.path, directory, &step);
     if (!status && !directory[0]) status = none_in(arguments.path);
-    if (!status)
-        status = arguments.deep ? verify_and_tell(directory) : checkpoint_verify(directory);
+    if (!status && arguments.structure) status = verify_static(directory);
+    if (!status && arguments.deep)
+        status = verify_and_tell(directory);
+    else if (!status && !arguments.structure)
+        status = checkpoint_verify(directory);
     if (status == WEFT_CHECK) return -status; /* each damage has been named already */
     if (!status) log_print("%s: good\n", directory);
     return command_finish(NULL, status);

@@ -17,19 +17,28 @@ typedef struct {
     int sets;
     int tp, dp, ranks;
     const char *resume;
+    const char *against; /* a second config */
     int64_t stop_at, bytes, seed;
     const char *prompt;
     double temperature, tolerance;
-    bool verbose, deep;
+    bool verbose, deep, structure;
     int tensor, data; /* --data 0: not given */
     const char *out;
     bool dry_run;
+    double bound;
+    int64_t samples;
+    const char *input;
+    bool training;
+    const char *from, *to, *from_names, *names; /* layouts of weights, and their names */
+    int shards, packed_ranks;                   /* 0: not given */
 } Arguments;
 
 /* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p
- * prompt, T temperature, S seed, n ranks, x, X tolerance, v verbose, D deep, G tensor, M data, o
- * out, y dry-run. Prints usage and exits with 2 on a bad command line, as every rank would say the
- * same. */
+ * prompt, T temperature, S seed, n ranks, A against, x, X tolerance, v verbose, D deep, q static, G
+ * tensor, M data, o out, y dry-run, B bound, m
+ * samples, I input, C against (a file), u training. Of convert: F
+ * from, O to, f from-names, N names, a against, h shards, k ranks, w out. Prints usage and exits
+ * with 2 on a bad command line, as every rank would say the same. */
 void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
                      const char *path_name, const char *summary);
 
@@ -66,5 +75,8 @@ int command_verify(int argc, char **argv);
 int command_reshard(int argc, char **argv);
 int command_diff(int argc, char **argv);
 int command_replay(int argc, char **argv);
+int command_gradcheck(int argc, char **argv);
+int command_trace(int argc, char **argv);
+int command_convert(int argc, char **argv);
 
 #endif

@@ -21,8 +21,12 @@ static const Command commands[] = {
     {"verify", "DIR", "re-read a checkpoint; exit 1 naming what is damaged", command_verify},
     {"diff", "A B", "how far two checkpoints are apart; exit 1 when they differ", command_diff},
     {"replay", "DIR", "repeat the steps after a checkpoint and compare (mpirun)", command_replay},
+    {"gradcheck", "CONFIG", "every gradient against the loss itself, in double (mpirun)",
+     command_gradcheck},
+    {"trace", "PATH", "one forward, every tensor whole, into an HDF5 file (mpirun)", command_trace},
     {"reshard", "DIR", "the same state on another logical grid, in a new directory",
      command_reshard},
+    {"convert", "SOURCE", "FFN weights in another layout, in a new HDF5 file", command_convert},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
@@ -30,12 +34,13 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 static int usage(FILE *stream) {
     fprintf(stream, "usage: weft COMMAND ...\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(stream, "  %-8s %-7s %s\n", commands[i].name, commands[i].arguments,
+        fprintf(stream, "  %-9s %-7s %s\n", commands[i].name, commands[i].arguments,
                 commands[i].summary);
-    fprintf(stream, "  %-8s %-7s %s\n", "help", "config", "every key of a config");
+    fprintf(stream, "  %-9s %-7s %s\n", "help", "config", "every key of a config");
     fprintf(stream,
             "\nweft COMMAND --help tells its options; weft --version the build and its BLAS.\n"
-            "DIR is a run directory (its newest good checkpoint) or a step directory.\n");
+            "DIR is a run directory (its newest good checkpoint) or a step directory; PATH is\n"
+            "a CONFIG or a DIR.\n");
     return stream == stdout ? 0 : 2;
 }
 

@@ -64,6 +64,10 @@ void comm_max_int64(Grid *grid, Group group, int64_t *values, int64_t count) {
     reduce(grid, group, "maximum", values, count, MPI_INT64_T, MPI_MAX);
 }
 
+void comm_sum_int64(Grid *grid, Group group, int64_t *values, int64_t count) {
+    reduce(grid, group, "sum of counts", values, count, MPI_INT64_T, MPI_SUM);
+}
+
 /* MPI_MAX on floats depends on the order for NaN and for +0 against -0; on integers it doesn't.
  * Bits of positive floats ascend as integers; those of negative ones descend, hence the flip,
  * which is its own inverse. */

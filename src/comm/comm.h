@@ -72,6 +72,7 @@ void comm_assemble(Grid *grid, Group group, void *words, int64_t count);
 /* Same bits for any order of ranks: +0 is above -0, and a NaN on any rank gives NaN. Collective. */
 void comm_max_real(Grid *grid, Group group, real *values, int64_t count);
 void comm_max_int64(Grid *grid, Group group, int64_t *values, int64_t count); /* Collective. */
+void comm_sum_int64(Grid *grid, Group group, int64_t *values, int64_t count); /* Collective. */
 void comm_sum_hash(Grid *grid, Group group, Hash128 *hash); /* modulo 2^128. Collective. */
 void comm_sum_hashes(Grid *grid, Group group, Hash128 *hashes, int64_t count); /* Collective. */
 

@@ -189,11 +189,15 @@ Partials exchange_begin(Exchange *exchange, Tensor y) {
 }
 
 /* What others' partials of this rank's part, or their finished parts, bring here. */
-static int64_t bytes_received(const Exchange *exchange, int64_t elements) {
-    const ExchangePlan *plan = &exchange->plan;
-    int64_t part = range_size(plan_part(plan, elements, exchange->rank));
-    int others = plan->first[plan->ranks] - plan_partials(plan, exchange->rank);
+static int64_t bytes_received(const ExchangePlan *plan, int rank, int64_t elements) {
+    int64_t part = range_size(plan_part(plan, elements, rank));
+    int others = plan->first[plan->ranks] - plan_partials(plan, rank);
     return (others * part + elements - part) * (int64_t)sizeof(real);
+}
+
+static int64_t doubles_received(const ExchangePlan *plan, int rank, int64_t count) {
+    int others = plan->first[plan->ranks] - plan_partials(plan, rank);
+    return others * count * (int64_t)sizeof(double);
 }
 
 int exchange_sum(Exchange *exchange) {
@@ -202,7 +206,8 @@ int exchange_sum(Exchange *exchange) {
     if (exchange->plan.ranks > 1) {
         double start = comm_enter(exchange->grid, exchange->group, exchange->kind->sum_name);
         exchange->kind->sum(exchange, elements);
-        comm_leave(exchange->grid, bytes_received(exchange, elements), start);
+        comm_leave(exchange->grid, bytes_received(&exchange->plan, exchange->rank, elements),
+                   start);
     }
     exchange->y.data = NULL;
     return 0;
@@ -235,8 +240,7 @@ int exchange_sum_doubles(Exchange *exchange, const double *partial, int64_t coun
         gather_doubles(exchange, partial + at, count, n);
         for (int e = 0; e < n; e++) total[at + e] = tree_sum_leaves(plan, exchange->doubles + e, n);
     }
-    int others = plan->first[plan->ranks] - plan_partials(plan, exchange->rank);
-    comm_leave(exchange->grid, others * count * (int64_t)sizeof(double), start);
+    comm_leave(exchange->grid, doubles_received(plan, exchange->rank, count), start);
     return 0;
 }
 
@@ -256,4 +260,16 @@ size_t exchange_bytes_predicted(const ExchangeSpec *spec, int rank) {
         kind = &exchange_messages;
     ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
     return kind->bytes(&plan, rank);
+}
+
+int64_t exchange_received_predicted(const ExchangeSpec *spec, int rank) {
+    if (spec->axis->ranks == 1) return 0;
+    ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    return bytes_received(&plan, rank, plan.elements);
+}
+
+int64_t exchange_doubles_received_predicted(const ExchangeSpec *spec, int rank, int64_t count) {
+    if (spec->axis->ranks == 1) return 0;
+    ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    return doubles_received(&plan, rank, count);
 }

@@ -73,6 +73,12 @@ size_t exchange_bytes(const Exchange *exchange);
  * without sharing; TRANSPORT_AUTO is taken as a window. */
 size_t exchange_bytes_predicted(const ExchangeSpec *spec, int rank);
 
+/* Bytes that an exchange_sum of spec->rows * spec->cols elements, or an exchange_sum_doubles of
+ * `count` numbers, brings to rank `rank` of the group: what the grid's counters will count. 0 when
+ * the axis lies on one rank. MPI isn't needed. */
+int64_t exchange_received_predicted(const ExchangeSpec *spec, int rank);
+int64_t exchange_doubles_received_predicted(const ExchangeSpec *spec, int rank, int64_t count);
+
 /* Sums left[i] += right[i] over [n] on `threads` threads: the tree's node. */
 void tree_add(real *left, const real *right, int64_t n, int threads);
 

@@ -18,7 +18,38 @@ static int check_required(const Config *c) {
     return 0;
 }
 
+static bool is_mlp(const Config *c) { return is(c->model.kind, "mlp"); }
+
+/* What each model reads and ends in. */
+static int check_model(const Config *c) {
+    const char *kind = c->model.kind;
+    if (is(c->data.kind, "hdf5") != is_mlp(c))
+        return error_set(
+            WEFT_USAGE,
+            "model.kind = %s doesn't read data.kind = %s: an mlp reads hdf5, a decoder "
+            "text or tokens",
+            kind, c->data.kind);
+    if (!is_mlp(c) && (c->model.inputs || c->model.outputs))
+        return error_set(WEFT_USAGE,
+                         "model.inputs = %" PRId64 ", model.outputs = %" PRId64
+                         ": model.kind = decoder has neither (model.vocab, model.context)",
+                         c->model.inputs, c->model.outputs);
+    if (!is_mlp(c) && is(c->model.loss, "squared_error"))
+        return error_set(WEFT_USAGE,
+                         "model.loss = squared_error: model.kind = decoder has cross_entropy");
+    if (!is_mlp(c)) return 0;
+    if (c->model.inputs < 1)
+        return error_set(WEFT_USAGE, "model.inputs is not set: how many numbers a row has");
+    int64_t least = is(c->model.loss, "cross_entropy") ? 2 : 1;
+    if (c->model.outputs < least)
+        return error_set(WEFT_USAGE,
+                         "model.outputs = %" PRId64 ": under model.loss = %s at least %" PRId64,
+                         c->model.outputs, c->model.loss, least);
+    return 0;
+}
+
 static int check_heads(const Config *c) {
+    if (is_mlp(c)) return 0;
     int64_t d_model = c->model.d_model, heads = c->model.heads, kv_heads = c->model.kv_heads;
     if (d_model % heads)
         return error_set(WEFT_USAGE,
@@ -37,13 +68,34 @@ static int check_heads(const Config *c) {
     return 0;
 }
 
+/* Clamps and offset belong to the kind whose second branch has no activation. */
+static int check_branches(const Config *c, const FfnKind *kind) {
+    const struct {
+        const char *key;
+        double value;
+    } limits[] = {{"ffn.gate_clamp", c->ffn.gate_clamp},
+                  {"ffn.linear_clamp", c->ffn.linear_clamp},
+                  {"ffn.linear_offset", c->ffn.linear_offset}};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        if (limits[i].value != 0 && !kind->has_linear)
+            return error_set(WEFT_USAGE, "%s = %g: ffn.kind = %s has none; ffn.kind = gated has",
+                             limits[i].key, limits[i].value, kind->name);
+    if (!kind->has_gate && is(c->ffn.gate_bias, "true"))
+        return error_set(WEFT_USAGE, "ffn.gate_bias = true: ffn.kind = %s has no gate", kind->name);
+    return 0;
+}
+
 static int check_ffn(const Config *c) {
-    if (!ffn_find(c->ffn.kind))
-        return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", c->ffn.kind);
-    if (!activation_find(c->ffn.activation))
+    const FfnKind *kind = ffn_find(c->ffn.kind);
+    const Activation *activation = activation_find(c->ffn.activation);
+    if (!kind) return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", c->ffn.kind);
+    if (!activation)
         return error_set(WEFT_USAGE, "ffn.activation = %s: there is no such activation",
                          c->ffn.activation);
-    return 0;
+    if (c->ffn.swish_beta != 1 && !activation->has_beta)
+        return error_set(WEFT_USAGE, "ffn.swish_beta = %g: ffn.activation = %s has no beta",
+                         c->ffn.swish_beta, activation->name);
+    return check_branches(c, kind);
 }
 
 static int check_batch(const Config *c) {
@@ -92,37 +144,13 @@ static int check_data(const Config *c) {
     return 0;
 }
 
-/* Elements of every kind of array stay below 2^40 (a float64 array below 8 TiB), rows of a
- * microbatch below 2^31 (they are a Philox word), so that no 64-bit size overflows later. */
-static int check_sizes(const Config *c) {
-    int64_t context = c->model.context, micro = c->train.micro_batch;
-    int64_t widest = c->model.vocab > c->ffn.d_ff ? c->model.vocab : c->ffn.d_ff;
-    const struct {
-        const char *what;
-        int64_t factor[3], limit;
-    } products[] = {
-        {"train.micro_batch * model.context", {micro, context, 1}, INT64_C(1) << 31},
-        {"model.vocab * model.d_model", {c->model.vocab, c->model.d_model, 1}, INT64_C(1) << 40},
-        {"model.d_model squared * model.layers",
-         {c->model.d_model, c->model.d_model, c->model.layers},
-         INT64_C(1) << 40},
-        {"model.d_model * ffn.d_ff * model.layers",
-         {c->model.d_model, c->ffn.d_ff, c->model.layers},
-         INT64_C(1) << 40},
-        {"train.micro_batch * model.context * model.d_model",
-         {micro, context, c->model.d_model},
-         INT64_C(1) << 40},
-        {"train.micro_batch * model.context * the larger of ffn.d_ff and model.vocab",
-         {micro, context, widest},
-         INT64_C(1) << 40},
-        {"model.heads * model.context squared",
-         {c->model.heads, context, context},
-         INT64_C(1) << 40},
-        {"train.steps * train.global_batch * model.context",
-         {c->train.steps, c->train.global_batch, context},
-         INT64_C(1) << 62},
-    };
-    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+typedef struct {
+    const char *what;
+    int64_t factor[3], limit;
+} Product;
+
+static int check_products(const Product *products, size_t count) {
+    for (size_t i = 0; i < count; i++) {
         const int64_t *factor = products[i].factor;
         int64_t product;
         if (!__builtin_mul_overflow(factor[0], factor[1], &product) &&
@@ -136,10 +164,59 @@ static int check_sizes(const Config *c) {
     return 0;
 }
 
+static const int64_t most_elements = INT64_C(1) << 40, most_rows = INT64_C(1) << 31,
+                     most_tokens = INT64_C(1) << 62;
+
+static int check_decoder_sizes(const Config *c) {
+    int64_t context = c->model.context, micro = c->train.micro_batch, d = c->model.d_model;
+    int64_t widest = c->model.vocab > c->ffn.d_ff ? c->model.vocab : c->ffn.d_ff;
+    const Product products[] = {
+        {"train.micro_batch * model.context", {micro, context, 1}, most_rows},
+        {"model.vocab * model.d_model", {c->model.vocab, d, 1}, most_elements},
+        {"model.d_model squared * model.layers", {d, d, c->model.layers}, most_elements},
+        {"model.d_model * ffn.d_ff * model.layers",
+         {d, c->ffn.d_ff, c->model.layers},
+         most_elements},
+        {"train.micro_batch * model.context * model.d_model", {micro, context, d}, most_elements},
+        {"train.micro_batch * model.context * the larger of ffn.d_ff and model.vocab",
+         {micro, context, widest},
+         most_elements},
+        {"model.heads * model.context squared", {c->model.heads, context, context}, most_elements},
+        {"train.steps * train.global_batch * model.context",
+         {c->train.steps, c->train.global_batch, context},
+         most_tokens},
+    };
+    return check_products(products, sizeof products / sizeof products[0]);
+}
+
+static int check_mlp_sizes(const Config *c) {
+    int64_t micro = c->train.micro_batch, d = c->model.d_model, layers = c->model.layers;
+    const Product products[] = {
+        {"train.micro_batch", {micro, 1, 1}, most_rows},
+        {"model.inputs * model.d_model", {c->model.inputs, d, 1}, most_elements},
+        {"model.outputs * model.d_model", {c->model.outputs, d, 1}, most_elements},
+        {"model.d_model * ffn.d_ff * model.layers", {d, c->ffn.d_ff, layers}, most_elements},
+        {"train.micro_batch * model.d_model", {micro, d, 1}, most_elements},
+        {"train.micro_batch * ffn.d_ff", {micro, c->ffn.d_ff, 1}, most_elements},
+        {"train.micro_batch * model.inputs", {micro, c->model.inputs, 1}, most_elements},
+        {"train.micro_batch * model.outputs", {micro, c->model.outputs, 1}, most_elements},
+        {"train.steps * train.global_batch",
+         {c->train.steps, c->train.global_batch, 1},
+         most_tokens},
+    };
+    return check_products(products, sizeof products / sizeof products[0]);
+}
+
+/* Elements of every kind of array stay below 2^40 (a float64 array below 8 TiB), rows of a
+ * microbatch below 2^31 (they are a Philox word), so that no 64-bit size overflows later. */
+static int check_sizes(const Config *c) {
+    return is_mlp(c) ? check_mlp_sizes(c) : check_decoder_sizes(c);
+}
+
 int config_check(const Config *config) {
     static int (*const checks[])(const Config *) = {
-        check_required, check_heads, check_ffn,   check_batch,
-        check_schedule, check_data,  check_sizes,
+        check_required, check_model,    check_heads, check_ffn,
+        check_batch,    check_schedule, check_data,  check_sizes,
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         int result = checks[i](config);

@@ -144,6 +144,12 @@ char *config_changes(const Config *now, const Config *before);
  * memory is short. */
 json_t *config_function(const Config *config, int64_t samples);
 
+/* The other way: sets every option that such an object tells; one that it may leave out gets its
+ * default, the others stay. Each field that is missing, unknown or impossible is told by its name,
+ * and leaves its option as it was. Returns how many. */
+int config_take_function(Config *config, const json_t *function,
+                         void (*tell)(void *context, const char *problem), void *context);
+
 /* The manifest's other blocks: everything that a reader of the tensors would else have to guess.
  * The same for every layout. New reference, NULL when memory is short. */
 json_t *config_details(const Config *config);

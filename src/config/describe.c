@@ -4,11 +4,9 @@
 
 #include "base/real.h"
 #include "config/options.h"
+#include "config/topology.h"
 #include "data/order.h"
-#include "math/activation.h"
-#include "nn/ffn.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Adds an option's value under its section, or under `block` when that isn't NULL. */
@@ -44,75 +42,6 @@ json_t *config_function(const Config *config, int64_t samples) {
     if (!failed) return function;
     json_decref(function);
     return NULL;
-}
-
-/* The linear maps of the model, [out, in] each. */
-enum { IN_RESIDUAL = 1, VOCAB_TABLE = 2, NEEDS_GATE = 4 };
-
-typedef struct {
-    const char *name;
-    int64_t out, in;
-    const char *split; /* the axis cut into grid.tensor shards */
-    int traits;
-    bool bias;
-} Projection;
-
-/* o and down write into the residual stream: their initial weights are scaled by
- * 1/sqrt(2 * layers) (Radford et al. 2019, section 2.3). Embedding and lm head, which
- * may be one tensor, have init.std under both schemes. */
-static json_t *projection_json(const Projection *p, const Config *c) {
-    bool fan_in = !strcmp(c->init.scheme, "fan_in") && !(p->traits & VOCAB_TABLE);
-    double std = fan_in ? 1 / sqrt((double)p->in) : c->init.std;
-    bool residual = p->traits & IN_RESIDUAL;
-    double scale = residual ? 1 / sqrt(2.0 * (double)c->model.layers) : 1;
-    return json_pack("{s:s, s:[I,I], s:s, s:s, s:b, s:{s:s, s:f, s:s, s:f, s:s*}}", "name", p->name,
-                     "shape", (json_int_t)p->out, (json_int_t)p->in, "storage", "[out, in]",
-                     "split", p->split, "bias", p->bias, "initializer", "distribution", "normal",
-                     "std", std * scale, "scheme", fan_in ? "fan_in" : "fixed", "residual_scale",
-                     scale, "residual_rule", residual ? "1/sqrt(2 * layers)" : NULL);
-}
-
-static json_t *projections_json(const Config *c) {
-    int64_t d = c->model.d_model, f = c->ffn.d_ff, kv = d / c->model.heads * c->model.kv_heads;
-    FfnBiases bias = config_ffn_biases(c);
-    const Projection list[] = {
-        {"self_attn.q_proj", d, d, "out", 0, false},
-        {"self_attn.k_proj", kv, d, "out", 0, false},
-        {"self_attn.v_proj", kv, d, "out", 0, false},
-        {"self_attn.o_proj", d, d, "in", IN_RESIDUAL, false},
-        {"mlp.gate_proj", f, d, "out", NEEDS_GATE, bias.gate},
-        {"mlp.up_proj", f, d, "out", 0, bias.up},
-        {"mlp.down_proj", d, f, "in", IN_RESIDUAL, bias.down},
-        {"model.embed_tokens", c->model.vocab, d, "out", VOCAB_TABLE, false},
-        {"lm_head", c->model.vocab, d, "out", VOCAB_TABLE, false},
-    };
-    int count = (int)(sizeof list / sizeof list[0]) - c->model.tie_embeddings;
-    const FfnKind *kind = ffn_find(c->ffn.kind);
-    bool gated = kind && kind->projections == 3;
-    json_t *array = json_array();
-    for (int i = 0; i < count; i++) {
-        if ((list[i].traits & NEEDS_GATE) && !gated) continue;
-        if (!json_array_append_new(array, projection_json(&list[i], c))) continue;
-        json_decref(array);
-        return NULL;
-    }
-    return array;
-}
-
-static json_t *ffn_json(const Config *c) {
-    const FfnKind *kind = ffn_find(c->ffn.kind);
-    if (!kind) return NULL;
-    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:I, s:s}", "kind", kind->name, "model",
-                     c->model.kind, "projections", kind->projections, "equation", kind->equation,
-                     "activated_branch", kind->activated, "d_model", (json_int_t)c->model.d_model,
-                     "d_ff", (json_int_t)c->ffn.d_ff, "width_rule", "d_ff explicit");
-}
-
-static json_t *activation_json(const Config *c) {
-    const Activation *activation = activation_find(c->ffn.activation);
-    if (!activation) return NULL;
-    return json_pack("{s:s, s:s, s:{}}", "name", activation->name, "equation", activation->equation,
-                     "parameters");
 }
 
 static json_t *dtypes_json(void) {
@@ -162,18 +91,19 @@ static json_t *grid_json(const Config *c) {
 }
 
 static json_t *aliases_json(const Config *c) {
-    if (!c->model.tie_embeddings) return json_object();
+    if (!c->model.tie_embeddings || !strcmp(c->model.kind, "mlp")) return json_object();
     return json_pack("{s:s}", "lm_head.weight", "model.embed_tokens.weight");
 }
 
 json_t *config_details(const Config *c) {
     /* A NULL for an "o" makes json_pack fail and drop the others. */
-    return json_pack("{s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:s}",
-                     "topology", ffn_json(c), "activation", activation_json(c), "projections",
-                     projections_json(c), "packing", "separate", "aliases", aliases_json(c),
-                     "dtypes", dtypes_json(), "dropout", dropout_json(c), "recompute",
-                     recompute_json(c), "accumulation", accumulation_json(c), "optimizer",
-                     optimizer_json(c), "schedule", schedule_json(c), "logical_grid", grid_json(c),
-                     "fusion", "eager", "seed", (json_int_t)c->run.seed, "sample_order_rule",
-                     "Feistel permutation of (seed, epoch, index) with cycle walking");
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:s}",
+        "topology", topology_json(c), "loss", loss_json(c), "activation", activation_json(c),
+        "projections", projections_json(c), "packing", "separate", "aliases", aliases_json(c),
+        "dtypes", dtypes_json(), "dropout", dropout_json(c), "recompute", recompute_json(c),
+        "accumulation", accumulation_json(c), "optimizer", optimizer_json(c), "schedule",
+        schedule_json(c), "logical_grid", grid_json(c), "fusion", "eager", "seed",
+        (json_int_t)c->run.seed, "sample_order_rule",
+        "Feistel permutation of (seed, epoch, index) with cycle walking");
 }

@@ -2,24 +2,70 @@
 #include "config/config.h"
 #include "config/options.h"
 #include "config/width.h"
+#include "nn/ffn.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+static bool has_gate(const Config *config) {
+    const FfnKind *kind = ffn_find(config->ffn.kind);
+    return kind && kind->has_gate;
+}
 
 static bool has_bias(const Config *config, const char *own) {
     return strcmp(own, "auto") ? !strcmp(own, "true") : config->ffn.bias;
 }
 
 FfnBiases config_ffn_biases(const Config *config) {
-    bool gated = strcmp(config->ffn.kind, "dense") != 0;
-    return (FfnBiases){gated && has_bias(config, config->ffn.gate_bias),
+    return (FfnBiases){has_gate(config) && has_bias(config, config->ffn.gate_bias),
                        has_bias(config, config->ffn.up_bias),
                        has_bias(config, config->ffn.down_bias)};
 }
 
-int config_resolve(Config *config) {
-    if (!strcmp(config->model.kind, "mlp")) config->model.context = 1;
-    if (!strcmp(config->ffn.width, "explicit") || config->ffn.width_resolved) return 0;
+/* One way to say each choice of biases, so that the same function has the same fingerprint: all of
+ * them by ffn.bias, some of them by their own keys. */
+static int resolve_biases(Config *config) {
+    FfnBiases has = config_ffn_biases(config);
+    bool gated = has_gate(config);
+    if (!gated && !strcmp(config->ffn.gate_bias, "true"))
+        return error_set(WEFT_USAGE, "ffn.gate_bias = true: ffn.kind = %s has no gate",
+                         config->ffn.kind);
+    bool all = has.up && has.down && (has.gate || !gated);
+    const struct {
+        char *key;
+        bool value;
+    } row[] = {{config->ffn.gate_bias, has.gate},
+               {config->ffn.up_bias, has.up},
+               {config->ffn.down_bias, has.down}};
+    config->ffn.bias = all;
+    for (int i = 0; i < 3; i++)
+        snprintf(row[i].key, CONFIG_CHOICE, "%s", row[i].value && !all ? "true" : "auto");
+    return 0;
+}
+
+/* The number instead of the rule, once: a config that says it is resolved keeps its number. */
+static int resolve_width(Config *config) {
+    const Option *d_ff = &options[option_find("ffn", "d_ff")];
+    Config defaults;
+    config_defaults(&defaults);
+    if (!strcmp(config->ffn.width, "explicit")) {
+        config->ffn.width_resolved = false;
+        return 0;
+    }
+    if (config->ffn.width_resolved) return 0;
+    if (!option_equal(d_ff, config, &defaults))
+        return error_set(WEFT_USAGE,
+                         "ffn.d_ff = %" PRId64 " and ffn.width = %s: both say how wide the FFN is; "
+                         "leave one out",
+                         config->ffn.d_ff, config->ffn.width);
     int status = width_of(config, &config->ffn.d_ff, NULL);
     config->ffn.width_resolved = !status;
     return status;
+}
+
+int config_resolve(Config *config) {
+    if (!strcmp(config->model.kind, "mlp")) config->model.context = 1;
+    int status = resolve_biases(config);
+    return status ? status : resolve_width(config);
 }

@@ -1,9 +1,5 @@
 /* Token sources: where tokens come from. `text`: the bytes of a file. `tokens`: little-endian
- * unsigned integers of 2 or 4 bytes.
- *
- * Files are read in place, never held whole, and by pread rather than through a mapping: a file
- * that is cut short during a run gives an error here, where a mapping would kill the process. They
- * are hostile: sizes and every token read are checked. */
+ * unsigned integers of 2 or 4 bytes. Files are hostile: sizes and every token read are checked. */
 #ifndef WEFT_DATA_SOURCE_H
 #define WEFT_DATA_SOURCE_H
 
@@ -21,8 +17,7 @@ void source_close(TokenSource *source);
 
 int64_t source_length(const TokenSource *source); /* tokens */
 
-/* XXH3-128 of the file's bytes, as `xxhsum -H2` prints it. Returns 0 or WEFT_INPUT. */
-int source_digest(const TokenSource *source, Hash128 *digest);
+int source_digest(const TokenSource *source, Hash128 *digest); /* file_digest of its file */
 
 /* tokens[i] = token at first + i. WEFT_INPUT when out of range, when the file is shorter than when
  * it was opened, or a token is >= vocab (names file and position). */

@@ -1,5 +1,5 @@
-/* silu, gelu and gelu_tanh have one shape, z Phi(z) with Phi(z) + Phi(-z) = 1. With t = |z| and the
- * tail T(t) = t Phi(-t):
+/* silu, quick_gelu, gelu and gelu_tanh have one shape, z Phi(z) with Phi(z) + Phi(-z) = 1. With t =
+ * |z| and the tail T(t) = t Phi(-t):
  *
  *     act(z) = max(z, 0) - T(t),     act'(z) = T'(t) for z <= 0, 1 - T'(t) for z > 0.
  *
@@ -10,8 +10,6 @@
 #include "math/elementary.h"
 
 #include <string.h>
-
-enum { BLOCK = 256 }; /* elements of a stack buffer; several fit the first-level cache */
 
 typedef struct {
     real value, slope;
@@ -31,14 +29,26 @@ static inline Tail tail_logistic(real t, real high, real low, real v_slope) {
                   elementary_exp_times(r * real_fma(-t * v_slope, r, 1), -high, -low)};
 }
 
-static inline Tail tail_silu(real z) {
+static inline Tail tail_silu(real z, double beta) {
+    (void)beta; /* 1 */
     real t = tail_argument(z);
     return tail_logistic(t, t, 0, 1);
 }
 
+/* v = beta t, formed in double for the same reason as in tail_gelu_tanh. Cut off by v: for a small
+ * beta the tail is long. At beta 1 the bits are tail_silu's. */
+static inline Tail tail_swish(real z, double beta) {
+    real t = real_abs(z), end = (real)(1000 / beta);
+    t = t > end ? end : t;
+    double v = beta * (double)t;
+    real high = (real)v;
+    return tail_logistic(t, high, (real)(v - high), (real)beta);
+}
+
 /* gelu_tanh: 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3) (Hendrycks
  * and Gimpel 2016). 2u is formed in double: its rounding error would be multiplied by its size. */
-static inline Tail tail_gelu_tanh(real z) {
+static inline Tail tail_gelu_tanh(real z, double beta) {
+    (void)beta;
     const double linear = 1.5957691216057307, cubic = linear * 0.044715; /* 2 sqrt(2/pi) */
     real t = tail_argument(z);
     t = t > 40 ? 40 : t;
@@ -49,7 +59,8 @@ static inline Tail tail_gelu_tanh(real z) {
 
 #ifdef WEFT_REAL64
 
-static inline Tail tail_gelu(real z) {
+static inline Tail tail_gelu(real z, double beta) {
+    (void)beta;
     const double root_half = 0.70710678118654752, density_at_0 = 0.39894228040143268;
     double t = tail_argument(z), normal = 0.5 * erfc(t * root_half);
     return (Tail){t * normal, normal - t * density_at_0 * exp(-0.5 * t * t)};
@@ -60,7 +71,8 @@ static inline Tail tail_gelu(real z) {
 /* Phi(-t) = exp(-t^2/2) G(t) with G(t) = erfcx(t / sqrt(2)) / 2, a smooth function: (t + 4) G(t) is
  * a polynomial of degree 9 in (t - 4) / (t + 4), our own minimax fit (Remez exchange) on 0 <= t <=
  * 16, relative error 1.0e-8. */
-static inline Tail tail_gelu(real z) {
+static inline Tail tail_gelu(real z, double beta) {
+    (void)beta;
     real t = tail_argument(z);
     t = t > 16 ? 16 : t;
     float inverse = 1 / (t + 4), w = (t - 4) * inverse;
@@ -82,48 +94,80 @@ static inline Tail tail_gelu(real z) {
 
 #endif
 
-/* Inlined into each of the six functions below. NaN fails the comparison and comes through the
- * tail. */
-static inline void tail_value(Tail (*tail)(real), int64_t n, const real *z, real *a) {
+/* Inlined into each of the functions below. NaN fails the comparison and comes through the tail. */
+static inline void tail_value(Tail (*tail)(real, double), int64_t n, const real *z, double beta,
+                              real *a) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) a[i] = (z[i] > 0 ? z[i] : 0) - tail(z[i]).value;
+    for (int64_t i = 0; i < n; i++) a[i] = (z[i] > 0 ? z[i] : 0) - tail(z[i], beta).value;
 }
 
-static inline void tail_slope(Tail (*tail)(real), int64_t n, const real *z, real *a, real *da) {
+static inline void tail_slope(Tail (*tail)(real, double), int64_t n, const real *z, double beta,
+                              real *a, real *da) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         real x = z[i];
-        Tail t = tail(x);
+        Tail t = tail(x, beta);
         a[i] = (x > 0 ? x : 0) - t.value;
         da[i] = x > 0 ? 1 - t.slope : t.slope;
     }
 }
 
 static void silu_value(int64_t n, const real *z, double beta, real *a) {
-    (void)beta;
-    tail_value(tail_silu, n, z, a);
+    if (beta == 1)
+        tail_value(tail_silu, n, z, 1, a);
+    else
+        tail_value(tail_swish, n, z, beta, a);
 }
 static void silu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
-    (void)beta;
-    tail_slope(tail_silu, n, z, a, da);
+    if (beta == 1)
+        tail_slope(tail_silu, n, z, 1, a, da);
+    else
+        tail_slope(tail_swish, n, z, beta, a, da);
 }
 
 static void gelu_value(int64_t n, const real *z, double beta, real *a) {
-    (void)beta;
-    tail_value(tail_gelu, n, z, a);
+    tail_value(tail_gelu, n, z, beta, a);
 }
 static void gelu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
-    (void)beta;
-    tail_slope(tail_gelu, n, z, a, da);
+    tail_slope(tail_gelu, n, z, beta, a, da);
 }
 
 static void gelu_tanh_value(int64_t n, const real *z, double beta, real *a) {
-    (void)beta;
-    tail_value(tail_gelu_tanh, n, z, a);
+    tail_value(tail_gelu_tanh, n, z, beta, a);
 }
 static void gelu_tanh_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    tail_slope(tail_gelu_tanh, n, z, beta, a, da);
+}
+
+/* The sigmoid approximation of gelu (Hendrycks and Gimpel 2016, section 2). */
+static const double quick_gelu_beta = 1.702;
+
+static void quick_gelu_value(int64_t n, const real *z, double beta, real *a) {
     (void)beta;
-    tail_slope(tail_gelu_tanh, n, z, a, da);
+    tail_value(tail_swish, n, z, quick_gelu_beta, a);
+}
+static void quick_gelu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    (void)beta;
+    tail_slope(tail_swish, n, z, quick_gelu_beta, a, da);
+}
+
+/* With e = exp(-|z|) and r = 1 / (1 + e): r for z > 0, e r below, and the slope is e r^2. */
+static void sigmoid_value(int64_t n, const real *z, double beta, real *a) {
+    (void)beta;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        real t = real_abs(z[i]), r = 1 / (1 + elementary_exp_times(1, -t, 0));
+        a[i] = z[i] > 0 ? r : elementary_exp_times(r, -t, 0);
+    }
+}
+static void sigmoid_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    (void)beta;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        real x = z[i], t = real_abs(x), r = 1 / (1 + elementary_exp_times(1, -t, 0));
+        a[i] = x > 0 ? r : elementary_exp_times(r, -t, 0);
+        da[i] = elementary_exp_times(r * r, -t, 0);
+    }
 }
 
 static void relu_value(int64_t n, const real *z, double beta, real *a) {
@@ -143,12 +187,30 @@ static void relu_slope(int64_t n, const real *z, double beta, real *a, real *da)
     }
 }
 
+static void identity_value(int64_t n, const real *z, double beta, real *a) {
+    (void)beta;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) a[i] = z[i];
+}
+static void identity_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+    (void)beta;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        real x = z[i];
+        a[i] = x;
+        da[i] = x == x ? 1 : x;
+    }
+}
+
 const Activation activations[] = {
-    {"silu", "z / (1 + exp(-z))", true, silu_value, silu_slope},
-    {"gelu", "z * 0.5 * (1 + erf(z / sqrt(2)))", false, gelu_value, gelu_slope},
-    {"gelu_tanh", "0.5 * z * (1 + tanh(sqrt(2/pi) * (z + 0.044715 * z^3)))", false, gelu_tanh_value,
-     gelu_tanh_slope},
-    {"relu", "max(z, 0)", false, relu_value, relu_slope},
+    {"silu", "z / (1 + exp(-z))", "z / (1 + exp(-beta * z))", true, silu_value, silu_slope},
+    {"gelu", "z * 0.5 * (1 + erf(z / sqrt(2)))", NULL, false, gelu_value, gelu_slope},
+    {"gelu_tanh", "0.5 * z * (1 + tanh(sqrt(2/pi) * (z + 0.044715 * z^3)))", NULL, false,
+     gelu_tanh_value, gelu_tanh_slope},
+    {"relu", "max(z, 0)", NULL, false, relu_value, relu_slope},
+    {"quick_gelu", "z / (1 + exp(-1.702 * z))", NULL, false, quick_gelu_value, quick_gelu_slope},
+    {"sigmoid", "1 / (1 + exp(-z))", NULL, false, sigmoid_value, sigmoid_slope},
+    {"identity", "z", NULL, false, identity_value, identity_slope},
     {0},
 };
 
@@ -157,48 +219,4 @@ const Activation *activation_find(const char *name) {
         if (strcmp(row->name, name) == 0) return row;
     }
     return NULL;
-}
-
-static inline int64_t block_size(int64_t n, int64_t begin) {
-    return n - begin < BLOCK ? n - begin : BLOCK;
-}
-
-void activation_gated(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
-    real a[BLOCK];
-    for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        int64_t size = block_size(n, begin);
-        branches->activation->value(size, g + begin, branches->beta, a);
-#pragma omp simd
-        for (int64_t i = 0; i < size; i++) h[begin + i] = a[i] * u[begin + i];
-    }
-}
-
-void activation_gated_backward(const Branches *branches, int64_t n, const real *g, const real *u,
-                               const real *dh, real *dg, real *du) {
-    real a[BLOCK], da[BLOCK];
-    for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        int64_t size = block_size(n, begin);
-        branches->activation->slope(size, g + begin, branches->beta, a, da);
-#pragma omp simd
-        for (int64_t i = 0; i < size; i++) {
-            real d = dh[begin + i], up = u[begin + i];
-            dg[begin + i] = d * up * da[i];
-            du[begin + i] = d * a[i];
-        }
-    }
-}
-
-void activation_plain(const Branches *branches, int64_t n, const real *z, real *h) {
-    branches->activation->value(n, z, branches->beta, h);
-}
-
-void activation_plain_backward(const Branches *branches, int64_t n, const real *z, const real *dh,
-                               real *dz) {
-    real a[BLOCK], da[BLOCK];
-    for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        int64_t size = block_size(n, begin);
-        branches->activation->slope(size, z + begin, branches->beta, a, da);
-#pragma omp simd
-        for (int64_t i = 0; i < size; i++) dz[begin + i] = dh[begin + i] * da[i];
-    }
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 enum { BLOCK = 256 };
 
@@ -54,9 +55,47 @@ void loss_gradient(Range rows, Tensor logits, int64_t first, const int32_t *targ
     for (int64_t t = rows.begin; t < rows.end; t++) {
         real *row = tensor_row(logits, t);
         if (targets[t] < 0) {
-            for (int64_t i = 0; i < logits.cols; i++) row[i] = 0;
+            memset(row, 0, (size_t)logits.cols * sizeof *row);
         } else {
             gradient_row(logits.cols, row, largest[t], sums[t], targets[t] - first, scale);
         }
+    }
+}
+
+/* Sum over i of (y - v)^2, by lanes. */
+static double squared_distance(int64_t n, const real *y, const real *v) {
+    double lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+#pragma omp simd
+        for (int j = 0; j < LANES; j++) {
+            double error = (double)y[i + j] - (double)v[i + j];
+            lane[j] += error * error;
+        }
+    }
+    for (int j = 0; i + j < n; j++) {
+        double error = (double)y[i + j] - (double)v[i + j];
+        lane[j] += error * error;
+    }
+    return lanes_fold(lane);
+}
+
+void loss_squared_sums(Range rows, Tensor outputs, Tensor values, double *sums) {
+    for (int64_t t = rows.begin; t < rows.end; t++)
+        sums[t] = squared_distance(outputs.cols, tensor_row(outputs, t), tensor_row(values, t));
+}
+
+void loss_squared_gradient(Range rows, Tensor outputs, Tensor values, const int32_t *targets,
+                           double factor) {
+    real rounded = (real)factor;
+    for (int64_t t = rows.begin; t < rows.end; t++) {
+        real *row = tensor_row(outputs, t);
+        const real *value = tensor_row(values, t);
+        if (targets[t] < 0) {
+            memset(row, 0, (size_t)outputs.cols * sizeof *row);
+            continue;
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < outputs.cols; i++) row[i] = (row[i] - value[i]) * rounded;
     }
 }

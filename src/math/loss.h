@@ -1,6 +1,6 @@
-/* Cross-entropy over a vocabulary that is cut into shards. Local pieces; the caller does what goes
- * between ranks: largest logit over all shards first, then the exp sums up the tensor tree, then
- * the loss. */
+/* Losses over outputs that are cut into shards. Local pieces; the caller does what goes between
+ * ranks. Cross-entropy over a vocabulary: largest logit over all shards first, then the exp sums up
+ * the tensor tree, then the loss. Squared error: the sums up the tree. */
 #ifndef WEFT_MATH_LOSS_H
 #define WEFT_MATH_LOSS_H
 
@@ -21,5 +21,12 @@ double loss_row(real largest, double sum, real target_logit);
  * rows with target < 0 become 0. `first` is the global index of column 0. */
 void loss_gradient(Range rows, Tensor logits, int64_t first, const int32_t *targets,
                    const real *largest, const double *sums, double scale);
+
+/* sums[t] = sum over columns of (outputs [T, n] - values [T, n])^2, in double by lanes. */
+void loss_squared_sums(Range rows, Tensor outputs, Tensor values, double *sums);
+
+/* In place: outputs[t][c] = (outputs - values) * factor; rows with target < 0 become 0. */
+void loss_squared_gradient(Range rows, Tensor outputs, Tensor values, const int32_t *targets,
+                           double factor);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-const FfnKind *const ffn_kinds[] = {&ffn_gated, &ffn_dense, NULL};
+const FfnKind *const ffn_kinds[] = {&ffn_gated, &ffn_dual, &ffn_dense, NULL};
 
 enum { CHUNK_ROWS = 32 }; /* rows that a thread takes at a time in pointwise work */
 
@@ -15,6 +15,43 @@ const FfnKind *ffn_find(const char *name) {
     for (int i = 0; ffn_kinds[i]; i++)
         if (!strcmp(ffn_kinds[i]->name, name)) return ffn_kinds[i];
     return NULL;
+}
+
+/* What belongs to a branch that this kind does not have. */
+static int check_branches(const FfnKind *kind, const FfnConfig *config) {
+    const Branches *branches = &config->branches;
+    const struct {
+        const char *key, *branch;
+        double value;
+        bool has_branch;
+    } row[] = {
+        {"gate_bias", "gate", config->gate_bias, kind->has_gate},
+        {"gate_clamp", "gate beside a linear branch", branches->gate_clamp, kind->has_linear},
+        {"linear_clamp", "linear branch", branches->linear_clamp, kind->has_linear},
+        {"linear_offset", "linear branch", branches->linear_offset, kind->has_linear},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (row[i].value != 0 && !row[i].has_branch)
+            return error_set(WEFT_USAGE, "ffn.%s = %g: kind %s has no %s; leave it out", row[i].key,
+                             row[i].value, kind->name, row[i].branch);
+    return 0;
+}
+
+static int check_config(const FfnKind *kind, const FfnConfig *config) {
+    const Branches *branches = &config->branches;
+    const Activation *activation = branches->activation;
+    if (!kind) return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", config->kind);
+    if (!activation) return error_set(WEFT_USAGE, "ffn.activation: there is no such activation");
+    if (!(branches->beta >= ACTIVATION_LEAST_BETA && branches->beta <= ACTIVATION_MOST_BETA))
+        return error_set(WEFT_USAGE, "ffn.swish_beta = %g: from %g to %g is allowed",
+                         branches->beta, ACTIVATION_LEAST_BETA, (double)ACTIVATION_MOST_BETA);
+    if (branches->beta != 1 && !activation->has_beta)
+        return error_set(WEFT_USAGE, "ffn.swish_beta = %g: activation %s has no beta; leave it out",
+                         branches->beta, activation->name);
+    if (config->d_ff < 1)
+        return error_set(WEFT_USAGE, "ffn.d_ff = %lld: at least 1 is needed",
+                         (long long)config->d_ff);
+    return check_branches(kind, config);
 }
 
 int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *config,
@@ -31,14 +68,8 @@ int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *conf
                  .gate_bias = -1,
                  .up_bias = -1,
                  .down_bias = -1};
-    if (!ffn->kind)
-        return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", config->kind);
-    if (!config->branches.activation)
-        return error_set(WEFT_USAGE, "ffn.activation: there is no such activation");
-    if (config->d_ff < 1)
-        return error_set(WEFT_USAGE, "ffn.d_ff = %lld: at least 1 is needed",
-                         (long long)config->d_ff);
-    int status = ffn->kind->declare(ffn, prefix);
+    int status = check_config(ffn->kind, config);
+    if (!status) status = ffn->kind->declare(ffn, prefix);
     if (status) return status;
     workspace_need(space,
                    linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[ffn->down], space->rows),

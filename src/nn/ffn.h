@@ -52,7 +52,9 @@ struct FfnKind { /* all required */
     const char *name;
     int projections;
     const char *equation;
-    const char *activated; /* which branch act is applied to, for the manifest */
+    const char *activated; /* which branch act is applied to, for the manifest: gate, up, both */
+    bool has_gate;         /* a gate branch, that may have a bias */
+    bool has_linear;       /* a branch without act: the clamps and the offset are for its kind */
     /* Adds gate, up, down ... named PREFIX.gate_proj.weight ... to the set. 0 or a negative code.
      */
     int (*declare)(Ffn *ffn, const char *prefix);

@@ -5,7 +5,7 @@
 #include "nn/ffn.h"
 #include "nn/init_keys.h"
 
-extern const FfnKind ffn_gated, ffn_dense;
+extern const FfnKind ffn_gated, ffn_dual, ffn_dense;
 
 /* Declares PREFIX.NAME_proj.weight, column-parallel [d_ff, D] or row-parallel [D, d_ff], and its
  * bias if it has one (-1 in *bias otherwise). */
@@ -13,5 +13,10 @@ int ffn_declare_column(Ffn *ffn, const char *prefix, const char *name, uint32_t 
                        bool has_bias, int *weight, int *bias);
 int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t init_key,
                     bool has_bias, int *weight, int *bias);
+
+/* Operations of FfnKind for kinds with a gate and an up branch. */
+int ffn_pair_declare(Ffn *ffn, const char *prefix);
+void ffn_pair_take(const Ffn *ffn, Arena *arena, int rank, int64_t rows, FfnSaved *saved);
+int ffn_pair_project(const Ffn *ffn, Tensor x, const FfnSaved *saved);
 
 #endif

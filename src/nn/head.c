@@ -1,22 +1,23 @@
 #include "nn/head.h"
 
-#include "math/loss.h"
 #include "math/norm.h"
-#include "nn/init_keys.h"
+#include "nn/head_losses.h"
 #include "nn/linear.h"
 #include "nn/observer.h"
 #include "nn/residual.h"
 
-#include <math.h>
 #include <string.h>
+
+static const LossKind *const losses[] = {
+    [LOSS_CROSS_ENTROPY] = &loss_cross_entropy, [LOSS_SQUARED_ERROR] = &loss_squared_error};
 
 enum { CHUNK_LOGITS = 1 << 22, CHUNK_LEAST_ROWS = 128 };
 
 /* As few chunks as keep a chunk's logits within CHUNK_LOGITS, unless that would leave it too few
  * rows. */
-static int chunk_count(int64_t rows, int64_t vocab) {
+static int chunk_count(int64_t rows, int64_t outputs) {
     int64_t chunk =
-        CHUNK_LOGITS / vocab > CHUNK_LEAST_ROWS ? CHUNK_LOGITS / vocab : CHUNK_LEAST_ROWS;
+        CHUNK_LOGITS / outputs > CHUNK_LEAST_ROWS ? CHUNK_LOGITS / outputs : CHUNK_LEAST_ROWS;
     return (int)((rows + chunk - 1) / chunk);
 }
 
@@ -24,39 +25,59 @@ static int64_t chunk_rows(const Head *head) {
     return (head->space->rows + head->chunks - 1) / head->chunks;
 }
 
-int head_declare(Head *head, ParamSet *set, Workspace *space, int64_t d_model, double norm_eps,
-                 double init_std, const AxisLayout *axis, int tied) {
+static int declare_output(Head *head, const HeadSpec *spec) {
+    int64_t outputs = spec->axis->units;
+    head->weight = spec->tied;
+    head->bias = -1;
+    int status = 0;
+    if (spec->weight)
+        status = params_declare(head->set,
+                                &(ParamSpec){.name = spec->weight,
+                                             .rank = 2,
+                                             .rows = outputs,
+                                             .cols = spec->d_model,
+                                             .split = SPLIT_ROWS,
+                                             .axis = spec->axis,
+                                             .unit_size = 1,
+                                             .init = INIT_NORMAL,
+                                             .init_std = spec->init_std,
+                                             .init_key = spec->init_key,
+                                             .decay = true},
+                                &head->weight);
+    if (!status && spec->bias)
+        status = params_declare(head->set,
+                                &(ParamSpec){.name = spec->bias,
+                                             .rank = 1,
+                                             .rows = 1,
+                                             .cols = outputs,
+                                             .split = SPLIT_COLS,
+                                             .axis = spec->axis,
+                                             .unit_size = 1,
+                                             .init = INIT_ZERO},
+                                &head->bias);
+    return status;
+}
+
+int head_declare(Head *head, ParamSet *set, Workspace *space, const HeadSpec *spec) {
+    int64_t outputs = spec->axis->units, d = spec->d_model;
     *head = (Head){.set = set,
                    .space = space,
-                   .axis = *axis,
-                   .d_model = d_model,
-                   .norm_eps = norm_eps,
-                   .weight = tied,
-                   .chunks = chunk_count(space->rows, axis->units)};
+                   .loss = losses[spec->loss],
+                   .axis = *spec->axis,
+                   .d_model = d,
+                   .norm_eps = spec->norm_eps,
+                   .chunks = chunk_count(space->rows, outputs)};
     int status = params_declare(
         set,
         &(ParamSpec){
-            .name = "model.norm.weight", .rank = 1, .rows = 1, .cols = d_model, .init = INIT_ONE},
+            .name = "model.norm.weight", .rank = 1, .rows = 1, .cols = d, .init = INIT_ONE},
         &head->norm);
-    if (!status && tied < 0)
-        status = params_declare(set,
-                                &(ParamSpec){.name = "lm_head.weight",
-                                             .rank = 2,
-                                             .rows = axis->units,
-                                             .cols = d_model,
-                                             .split = SPLIT_ROWS,
-                                             .axis = axis,
-                                             .unit_size = 1,
-                                             .init = INIT_NORMAL,
-                                             .init_std = init_std,
-                                             .init_key = INIT_KEY_HEAD,
-                                             .decay = true},
-                                &head->weight);
+    if (!status) status = declare_output(head, spec);
     if (status) return status;
     workspace_need(space,
                    linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[head->weight],
                                            chunk_rows(head)),
-                   d_model);
+                   head->bias >= 0 && outputs > d ? outputs : d);
     return 0;
 }
 
@@ -68,11 +89,10 @@ void head_take(Head *head, Arena *arena, int rank) {
     head->gradient =
         tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
     head->scale = arena_take(arena, rows, sizeof(real));
-    head->largest = arena_take(arena, chunk, sizeof(real));
+    head->row_loss = arena_take(arena, rows, sizeof(double));
     head->sums = arena_take(arena, chunk, sizeof(double));
     head->shard_sums = arena_take(arena, (SHARD_MAX + TREE_MAX_SUBTREES) * chunk, sizeof(double));
-    head->target_logit = arena_take(arena, chunk, sizeof(double));
-    head->row_loss = arena_take(arena, rows, sizeof(double));
+    head->loss->take(head, arena, chunk);
 }
 
 static Tensor rows_of(Tensor x, Range rows) {
@@ -90,18 +110,11 @@ static int project(Head *head, Tensor x, const Sharded *logits) {
     gemm_list_clear(&head->space->products);
     int status = linear_column_forward(&head->space->products, head->set,
                                        &head->set->param[head->weight], x, logits);
-    if (!status) gemm_list_run(&head->space->products, head->space->threads);
-    return status;
-}
-
-/* head->largest [rows]: the largest logit of each row, over all shards. */
-static void find_largest(Head *head, const Sharded *logits, int64_t rows) {
-    for (int64_t t = 0; t < rows; t++) head->largest[t] = (real)-INFINITY;
-#pragma omp parallel for num_threads(head->space->threads) schedule(static)
-    for (int64_t t = 0; t < rows; t++)
-        for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
-            loss_row_max((Range){t, t + 1}, logits->shard[s], head->largest);
-    comm_max_real(head->grid, GROUP_TENSOR, head->largest, rows);
+    if (status) return status;
+    gemm_list_run(&head->space->products, head->space->threads);
+    if (head->bias >= 0)
+        linear_add_bias(head->space, head->set, &head->set->param[head->bias], logits);
+    return 0;
 }
 
 /* Tree over shards [begin, end) of one row's sums, which lie `stride` apart. */
@@ -111,51 +124,32 @@ static double shard_tree(const double *sums, int64_t stride, int begin, int end)
     return tree_sum_doubles(leaf, end - begin);
 }
 
-/* head->sums [rows]: sums of exponentials over the vocabulary, up the tensor tree. */
-static int sum_exponentials(Head *head, const Sharded *logits, int64_t rows) {
+int head_sum_shards(Head *head, int64_t rows) {
     double *shard_sums = head->shard_sums, *partial = shard_sums + SHARD_MAX * rows;
     Range subtree[TREE_MAX_SUBTREES];
-    int parts = tree_subtrees(head->axis.shards, logits->owned, subtree);
+    int parts = tree_subtrees(head->axis.shards, head->logits.owned, subtree);
 #pragma omp parallel for num_threads(head->space->threads) schedule(static)
-    for (int64_t t = 0; t < rows; t++) {
-        for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
-            loss_exp_sums((Range){t, t + 1}, logits->shard[s], head->largest,
-                          shard_sums + s * rows);
+    for (int64_t t = 0; t < rows; t++)
         for (int i = 0; i < parts; i++)
             partial[i * rows + t] =
                 shard_tree(shard_sums + t, rows, (int)subtree[i].begin, (int)subtree[i].end);
-    }
     return exchange_sum_doubles(head->exchange, partial, rows, head->sums);
 }
 
-/* head->target_logit [rows]: from the rank that owns the target's vocabulary row. */
-static void fetch_targets(Head *head, const Sharded *logits, const int32_t *targets, int64_t rows) {
-    memset(head->target_logit, 0, (size_t)rows * sizeof(double));
-    for (int s = (int)logits->owned.begin; s < logits->owned.end; s++) {
-        Range cut = axis_units(&head->axis, s);
-        for (int64_t t = 0; t < rows; t++)
-            if (range_has(cut, targets[t]))
-                head->target_logit[t] =
-                    (double)tensor_row(logits->shard[s], t)[targets[t] - cut.begin];
-    }
-    comm_assemble(head->grid, GROUP_TENSOR, head->target_logit, rows);
-}
-
-/* Gradients of one chunk: logits in place, then the weight's, then partial sums of the normed
- * input's. */
-static int chunk_backward(Head *head, Tensor x, const Sharded *logits, const int32_t *targets,
-                          double scale, const Partials *dx) {
-#pragma omp parallel for num_threads(head->space->threads) schedule(static)
-    for (int64_t t = 0; t < x.rows; t++)
-        for (int s = (int)logits->owned.begin; s < logits->owned.end; s++)
-            loss_gradient((Range){t, t + 1}, logits->shard[s], axis_units(&head->axis, s).begin,
-                          targets, head->largest, head->sums, scale);
+/* Gradients of one chunk: logits in place, then those of weight and bias, then partial sums of the
+ * normed input's. */
+static int chunk_backward(Head *head, Tensor x, const HeadChunk *chunk, double scale,
+                          const Partials *dx) {
+    head->loss->gradient(head, chunk, scale);
     const Param *weight = &head->set->param[head->weight];
     gemm_list_clear(&head->space->products);
-    int status = linear_column_gradient(&head->space->products, head->set, weight, logits, x);
+    int status =
+        linear_column_gradient(&head->space->products, head->set, weight, &chunk->logits, x);
     if (status) return status;
     gemm_list_run(&head->space->products, head->space->threads);
-    LinearTerm term = {weight, logits};
+    if (head->bias >= 0)
+        linear_bias_gradient(head->space, head->set, &head->set->param[head->bias], &chunk->logits);
+    LinearTerm term = {weight, &chunk->logits};
     linear_partials(head->space, head->set, LINEAR_COLUMN_BACKWARD, &term, 1, dx);
     return 0;
 }
@@ -163,26 +157,16 @@ static int chunk_backward(Head *head, Tensor x, const Sharded *logits, const int
 static int chunk_loss(Head *head, Range rows, const Microbatch *batch, double scale,
                       const Partials *dx, int64_t *hits) {
     Tensor x = rows_of(head->normed, rows);
-    Sharded logits = chunk_logits(head, x.rows);
-    int status = project(head, x, &logits);
+    HeadChunk chunk = {rows, chunk_logits(head, x.rows), batch};
+    int status = project(head, x, &chunk.logits);
     if (status) return status;
     observe_cut_rows(head->space->observer, "logits", rows, head->space->rows, &head->axis,
-                     &logits);
-    const int32_t *targets = batch->targets + rows.begin;
-    find_largest(head, &logits, x.rows);
-    status = sum_exponentials(head, &logits, x.rows);
-    if (status) return status;
-    fetch_targets(head, &logits, targets, x.rows);
-    for (int64_t t = 0; t < x.rows; t++) {
-        real logit = (real)head->target_logit[t];
-        head->row_loss[rows.begin + t] =
-            targets[t] < 0 ? 0 : loss_row(head->largest[t], head->sums[t], logit);
-        *hits += targets[t] >= 0 && logit == head->largest[t];
-    }
-    if (!dx) return 0;
+                     &chunk.logits);
+    status = head->loss->losses(head, &chunk, hits);
+    if (status || !dx) return status;
     Partials part = *dx;
     for (int i = 0; i < part.count; i++) part.sum[i] = rows_of(part.sum[i], rows);
-    return chunk_backward(head, x, &logits, targets, scale, &part);
+    return chunk_backward(head, x, &chunk, scale, &part);
 }
 
 /* Row losses: ascending within a row shard, then up the tree. */
@@ -223,6 +207,7 @@ int head_loss(Head *head, Tensor x, const Microbatch *batch, double scale, Tenso
     residual_norm_backward(head->space, head->gradient, x, gain, head->scale, dx,
                            param_shard(head->set, norm, PARAM_GRADIENT, 0).data);
     observe_parameter(head->space->observer, -1, head->set, head->weight);
+    observe_parameter(head->space->observer, -1, head->set, head->bias);
     observe_parameter(head->space->observer, -1, head->set, head->norm);
     observe_whole_gradient(head->space->observer, "head.input", -1, dx);
     return 0;

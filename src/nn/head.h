@@ -1,9 +1,10 @@
-/* The end of the decoder: final norm, lm head cut by vocabulary rows, cross-entropy, and the way
- * back to the residual stream.
+/* The end of a model: final norm, a linear map cut by output rows (the lm head's are the
+ * vocabulary's), the loss, and the way back to the residual stream.
  *
- * Rows go through in chunks, so that no rank holds the logits of all T rows at once where vocab is
- * large; with more than one tensor rank none holds a row's whole vocabulary. Forward and backward
- * of a chunk are one pass: the loss divisor is known beforehand. */
+ * Rows go through in chunks, so that no rank holds the outputs of all T rows at once where there
+ * are many; with more than one tensor rank none holds a row's outputs whole. Forward and backward
+ * of a chunk are one pass: the loss divisor is known beforehand. What differs from loss to loss is
+ * in nn/head_losses.h. */
 #ifndef WEFT_NN_HEAD_H
 #define WEFT_NN_HEAD_H
 
@@ -12,40 +13,55 @@
 #include "param/param.h"
 #include "tensor/microbatch.h"
 
+/* Of an unmasked row:
+ *   cross entropy   log(sum of exp(logits)) - logit of targets[t]
+ *   squared error   mean over the outputs of (output - values[t])^2 */
 typedef enum { LOSS_CROSS_ENTROPY, LOSS_SQUARED_ERROR } HeadLoss;
+
+typedef struct LossKind LossKind;
+
+typedef struct {
+    int64_t d_model;
+    double norm_eps, init_std;
+    HeadLoss loss;
+    const AxisLayout *axis;    /* outputs over the tensor ranks; copied */
+    const char *weight, *bias; /* names; NULL: tied, and none */
+    int tied;                  /* place of the weight in the set when it has no name */
+    uint32_t init_key;
+} HeadSpec;
 
 typedef struct {
     ParamSet *set;
     Workspace *space;
     Grid *grid;         /* set before use */
-    Exchange *exchange; /* [T, D] over the vocab axis; set before use */
-    AxisLayout axis;    /* vocabulary rows over the tensor ranks */
+    Exchange *exchange; /* [T, D] over the axis; set before use */
+    const LossKind *loss;
+    AxisLayout axis;
     int64_t d_model;
     double norm_eps;
-    int norm, weight;          /* places in the set; weight is the embedding's when they are tied */
-    int chunks;                /* how many row chunks T is cut into: a function of T and vocab */
-    Sharded logits;            /* [chunk, vocab rows of the shard] */
+    int norm, weight, bias;    /* places in the set; bias -1: there is none */
+    int chunks;                /* how many row chunks T is cut into: a function of T and outputs */
+    Sharded logits;            /* [chunk, outputs of the shard] */
     Tensor normed, gradient;   /* [T, D] */
-    real *scale, *largest;     /* [T], [chunk] */
-    double *sums, *shard_sums; /* [chunk]; [shards and then partial sums, chunk] */
-    double *target_logit;      /* [chunk] */
+    real *scale;               /* [T] */
     double *row_loss;          /* [T] */
+    double *sums, *shard_sums; /* [chunk]; [shards and then partial sums, chunk] */
+    real *largest;             /* cross entropy: [chunk] */
+    double *target_logit;      /* cross entropy: [chunk] */
 } Head;
 
-/* Adds model.norm.weight, and lm_head.weight unless `tied` is the embedding's place (>= 0). 0 or a
- * negative code. */
-int head_declare(Head *head, ParamSet *set, Workspace *space, int64_t d_model, double norm_eps,
-                 double init_std, const AxisLayout *axis, int tied);
+/* Adds model.norm.weight, and weight and bias unless they have no names. 0 or a negative code. */
+int head_declare(Head *head, ParamSet *set, Workspace *space, const HeadSpec *spec);
 void head_take(Head *head, Arena *arena, int rank);
 
-/* x [T, D], the batch's targets [T] (negative: masked) -> *loss: the sum of the losses of all
- * unmasked rows; *hits: how many of those have their largest logit at the target. With dx.data, dx
- * [T, D] is overwritten by the gradient of loss * scale, and weight gradients are added to.
- * Collective over GROUP_TENSOR. 0 or a negative code. */
+/* x [T, D] and the batch's targets (and values) -> *loss: the sum of the losses of all unmasked
+ * rows; *hits: how many of those have their largest logit at the target (under a squared error 0).
+ * With dx.data, dx [T, D] is overwritten by the gradient of loss * scale, and weight gradients are
+ * added to. Collective over GROUP_TENSOR. 0 or a negative code. */
 int head_loss(Head *head, Tensor x, const Microbatch *batch, double scale, Tensor dx, double *loss,
               int64_t *hits);
 
-/* logits [vocab] of one row of x [T, D], on all ranks. Collective over GROUP_TENSOR. 0 or a
+/* The outputs (logits) of one row of x [T, D], on all ranks. Collective over GROUP_TENSOR. 0 or a
  * negative code. */
 int head_logits(Head *head, Tensor x, int64_t row, double *logits);
 

@@ -13,6 +13,8 @@ enum {
     INIT_KEY_GATE = 7,
     INIT_KEY_UP = 8,
     INIT_KEY_DOWN = 9,
+    INIT_KEY_INPUT = 10,
+    INIT_KEY_OUTPUT = 11,
 };
 
 #endif

@@ -7,6 +7,10 @@
 #include <math.h>
 #include <stdio.h>
 
+/* A part that a model may not have. Without it the stream between the sublayers is the layer's
+ * input. */
+static bool attends(const Model *model) { return model->config.kind == MODEL_DECODER; }
+
 static int declare_norm(Model *model, int l, const char *name, int *index) {
     char full[PARAM_NAME];
     snprintf(full, sizeof full, "model.layers.%d.%s.weight", l, name);
@@ -14,45 +18,57 @@ static int declare_norm(Model *model, int l, const char *name, int *index) {
                           &(ParamSpec){.name = full,
                                        .rank = 1,
                                        .rows = 1,
-                                       .cols = model->config.attention.d_model,
+                                       .cols = model->config.ffn.d_model,
                                        .init = INIT_ONE},
                           index);
 }
 
+static int declare_attention(Model *model, int l) {
+    Layer *layer = &model->layer[l];
+    char prefix[PARAM_NAME];
+    snprintf(prefix, sizeof prefix, "model.layers.%d.self_attn", l);
+    int status = declare_norm(model, l, "input_layernorm", &layer->norm_attention);
+    if (status) return status;
+    return attention_declare(&layer->attention, &model->set, &model->space,
+                             &model->config.attention, &model->groups, prefix, l);
+}
+
 int layer_declare(Model *model, int l) {
     Layer *layer = &model->layer[l];
-    char attention[PARAM_NAME], mlp[PARAM_NAME];
-    snprintf(attention, sizeof attention, "model.layers.%d.self_attn", l);
-    snprintf(mlp, sizeof mlp, "model.layers.%d.mlp", l);
-    int status = declare_norm(model, l, "input_layernorm", &layer->norm_attention);
+    char prefix[PARAM_NAME];
+    snprintf(prefix, sizeof prefix, "model.layers.%d.mlp", l);
+    int status = attends(model) ? declare_attention(model, l) : 0;
     if (!status)
-        status = attention_declare(&layer->attention, &model->set, &model->space,
-                                   &model->config.attention, &model->groups, attention, l);
-    if (!status) status = declare_norm(model, l, "post_attention_layernorm", &layer->norm_ffn);
-    if (!status)
-        status = ffn_declare(&layer->ffn, &model->set, &model->space, &model->config.ffn,
-                             &model->channels, mlp, l);
-    return status;
+        status = declare_norm(model, l, attends(model) ? "post_attention_layernorm" : "norm",
+                              &layer->norm_ffn);
+    if (status) return status;
+    return ffn_declare(&layer->ffn, &model->set, &model->space, &model->config.ffn,
+                       &model->channels, prefix, l);
+}
+
+static Tensor take_stream(Model *model) {
+    int64_t rows = model->space.rows, d = model->config.ffn.d_model;
+    return tensor_view(arena_take(&model->arena, rows * d, sizeof(real)), rows, d);
 }
 
 /* Kept unless the whole block is done again. */
 static void take_kept(Model *model, const Layer *layer, LayerSaved *saved) {
     Arena *arena = &model->arena;
-    int64_t rows = model->space.rows, d = model->config.attention.d_model;
-    saved->middle = tensor_view(arena_take(arena, rows * d, sizeof(real)), rows, d);
-    saved->scale_attention = arena_take(arena, rows, sizeof(real));
+    int64_t rows = model->space.rows;
+    if (attends(model)) {
+        saved->middle = take_stream(model);
+        saved->scale_attention = arena_take(arena, rows, sizeof(real));
+        attention_take(&layer->attention, arena, model->set.tensor_rank, true, &saved->attention);
+    }
     saved->scale_ffn = arena_take(arena, rows, sizeof(real));
-    attention_take(&layer->attention, arena, model->set.tensor_rank, true, &saved->attention);
     ffn_take(&layer->ffn, arena, model->set.tensor_rank, &saved->ffn, NULL);
 }
 
 /* Follows pointwise from what is kept. */
 static void take_derived(Model *model, const Layer *layer, LayerSaved *saved) {
-    Arena *arena = &model->arena;
-    int64_t rows = model->space.rows, d = model->config.attention.d_model;
-    saved->normed_attention = tensor_view(arena_take(arena, rows * d, sizeof(real)), rows, d);
-    saved->normed_ffn = tensor_view(arena_take(arena, rows * d, sizeof(real)), rows, d);
-    ffn_take(&layer->ffn, arena, model->set.tensor_rank, NULL, &saved->ffn);
+    if (attends(model)) saved->normed_attention = take_stream(model);
+    saved->normed_ffn = take_stream(model);
+    ffn_take(&layer->ffn, &model->arena, model->set.tensor_rank, NULL, &saved->ffn);
 }
 
 void layer_take_all(Model *model) {
@@ -63,6 +79,7 @@ void layer_take_all(Model *model) {
         if (l > 0) layer->saved = *first;
         if (l == 0 || mode != RECOMPUTE_BLOCK) take_kept(model, layer, &layer->saved);
         if (l == 0 || mode == RECOMPUTE_NONE) take_derived(model, layer, &layer->saved);
+        if (!attends(model)) layer->saved.middle = model->stream[l];
     }
 }
 
@@ -133,6 +150,12 @@ static void observe_attention(const Model *model, int l) {
     observe_whole(observer, "resid.attention", l, saved->middle);
 }
 
+static int attention_forward(Model *model, int l) {
+    int status = attention_sublayer(model, l);
+    if (!status) observe_attention(model, l);
+    return status;
+}
+
 static void observe_hidden(const Model *model, int l) {
     const Layer *layer = &model->layer[l];
     const LayerSaved *saved = &layer->saved;
@@ -144,12 +167,9 @@ static void observe_hidden(const Model *model, int l) {
     observe_cut(observer, "ffn.act", l, &model->channels, 1, &saved->ffn.hidden);
 }
 
-int layer_forward(Model *model, int l, const Pass *pass) {
+static int ffn_forward(Model *model, int l, const Pass *pass) {
     const Layer *layer = &model->layer[l];
-    int status = attention_sublayer(model, l);
-    if (status) return status;
-    observe_attention(model, l);
-    status = ffn_sublayer(model, l, pass);
+    int status = ffn_sublayer(model, l, pass);
     if (status) return status;
     strike_nan(model, l, pass, PHASE_FORWARD, first_hidden(&layer->saved.ffn));
     observe_hidden(model, l);
@@ -166,6 +186,11 @@ int layer_forward(Model *model, int l, const Pass *pass) {
     return 0;
 }
 
+int layer_forward(Model *model, int l, const Pass *pass) {
+    int status = attends(model) ? attention_forward(model, l) : 0;
+    return status ? status : ffn_forward(model, l, pass);
+}
+
 /* What the mode did not keep, again: the same operations on the same operands give the same bits.
  */
 static int recompute(Model *model, int l, const Pass *pass) {
@@ -173,11 +198,12 @@ static int recompute(Model *model, int l, const Pass *pass) {
     LayerSaved *saved = &layer->saved;
     if (model->config.recompute == RECOMPUTE_NONE) return 0;
     if (model->config.recompute == RECOMPUTE_BLOCK) {
-        int status = attention_sublayer(model, l);
+        int status = attends(model) ? attention_sublayer(model, l) : 0;
         return status ? status : ffn_sublayer(model, l, pass);
     }
-    residual_norm_again(&model->space, model->stream[l], gain_of(model, layer->norm_attention),
-                        saved->scale_attention, saved->normed_attention);
+    if (attends(model))
+        residual_norm_again(&model->space, model->stream[l], gain_of(model, layer->norm_attention),
+                            saved->scale_attention, saved->normed_attention);
     residual_norm_again(&model->space, saved->middle, gain_of(model, layer->norm_ffn),
                         saved->scale_ffn, saved->normed_ffn);
     ffn_activate(&layer->ffn, pass, &saved->ffn);
@@ -225,7 +251,6 @@ static void observe_ffn_backward(const Model *model, int l) {
                         model->layer[l].norm_ffn};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         observe_parameter(model->space.observer, l, &model->set, made[i]);
-    observe_whole_gradient(model->space.observer, "resid.attention", l, model->gradient);
 }
 
 static void observe_attention_backward(const Model *model, int l) {
@@ -234,7 +259,13 @@ static void observe_attention_backward(const Model *model, int l) {
                         model->layer[l].norm_attention};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         observe_parameter(model->space.observer, l, &model->set, made[i]);
-    observe_whole_gradient(model->space.observer, "layer.input", l, model->gradient);
+}
+
+static int attention_backward(Model *model, int l) {
+    observe_whole_gradient(model->space.observer, "resid.attention", l, model->gradient);
+    int status = attention_sublayer_backward(model, l);
+    if (!status) observe_attention_backward(model, l);
+    return status;
 }
 
 int layer_backward(Model *model, int l, const Pass *pass) {
@@ -242,9 +273,9 @@ int layer_backward(Model *model, int l, const Pass *pass) {
     if (!status) status = ffn_sublayer_backward(model, l, pass);
     if (status) return status;
     observe_ffn_backward(model, l);
-    status = attention_sublayer_backward(model, l);
+    status = attends(model) ? attention_backward(model, l) : 0;
     if (status) return status;
     strike_nan(model, l, pass, PHASE_BACKWARD, model->gradient);
-    observe_attention_backward(model, l);
+    observe_whole_gradient(model->space.observer, "layer.input", l, model->gradient);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* One block of the decoder: attention sublayer and FFN sublayer, each norm -> heads or hidden ->
- * sum over shards -> residual. */
+/* One block: attention sublayer (of a decoder; an mlp has none) and FFN sublayer, each norm ->
+ * heads or hidden -> sum over shards -> residual. */
 #ifndef WEFT_NN_LAYER_H
 #define WEFT_NN_LAYER_H
 

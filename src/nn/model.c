@@ -16,10 +16,91 @@ static int declare_axes(Model *model, int tp) {
     if (tp < 1 || tp > config->grid_tensor)
         return error_set(WEFT_USAGE, "tp = %d: between 1 and grid.tensor = %d is possible", tp,
                          config->grid_tensor);
-    model->vocab = axis_layout(config->vocab, config->grid_tensor, tp);
-    model->groups = axis_layout(config->attention.kv_heads, config->grid_tensor, tp);
-    model->channels = axis_layout(config->ffn.d_ff, config->grid_tensor, tp);
+    bool mlp = config->kind == MODEL_MLP;
+    int shards = config->grid_tensor;
+    model->vocab = axis_layout(mlp ? config->outputs : config->vocab, shards, tp);
+    model->groups = axis_layout(mlp ? 0 : config->attention.kv_heads, shards, tp);
+    model->channels = axis_layout(config->ffn.d_ff, shards, tp);
+    model->width = axis_layout(config->ffn.d_model, shards, tp);
     return 0;
+}
+
+/* ---- the two ends of a model; the layers between them differ by attention alone ---- */
+
+static int declare_embedding(Model *model) {
+    const ModelConfig *config = &model->config;
+    return params_declare(&model->set,
+                          &(ParamSpec){.name = "model.embed_tokens.weight",
+                                       .rank = 2,
+                                       .rows = config->vocab,
+                                       .cols = config->attention.d_model,
+                                       .split = SPLIT_ROWS,
+                                       .axis = &model->vocab,
+                                       .unit_size = 1,
+                                       .init = INIT_NORMAL,
+                                       .init_std = config->embed_init,
+                                       .init_key = INIT_KEY_EMBEDDING,
+                                       .decay = true},
+                          &model->embedding);
+}
+
+static int embed(Model *model, const Microbatch *batch) {
+    residual_embed(&model->space, model->grid, &model->set, &model->set.param[model->embedding],
+                   batch->tokens, model->stream[0]);
+    return 0;
+}
+
+static int embed_backward(Model *model, const Microbatch *batch) {
+    residual_embed_backward(&model->space, &model->set, &model->set.param[model->embedding],
+                            batch->tokens, model->gradient);
+    observe_parameter(model->space.observer, -1, &model->set, model->embedding);
+    return 0;
+}
+
+static int declare_input(Model *model) {
+    return input_declare(&model->input, &model->set, &model->space, model->config.inputs,
+                         model->config.embed_init, &model->width);
+}
+
+static int map_inputs(Model *model, const Microbatch *batch) {
+    return input_forward(&model->input, model->grid, batch->inputs, model->stream[0]);
+}
+
+static int map_inputs_backward(Model *model, const Microbatch *batch) {
+    int status = input_backward(&model->input, batch->inputs, model->gradient);
+    if (status) return status;
+    observe_parameter(model->space.observer, -1, &model->set, model->input.weight);
+    observe_parameter(model->space.observer, -1, &model->set, model->input.bias);
+    return 0;
+}
+
+static const struct {
+    const char *input; /* what observers are told of stream[0] */
+    int (*declare)(Model *model);
+    int (*forward)(Model *model, const Microbatch *batch);  /* to stream[0] */
+    int (*backward)(Model *model, const Microbatch *batch); /* from its gradient */
+    const char *weight, *bias;                              /* of the head */
+    uint32_t init_key;
+} ends[] = {
+    [MODEL_DECODER] = {"embed", declare_embedding, embed, embed_backward, "lm_head.weight", NULL,
+                       INIT_KEY_HEAD},
+    [MODEL_MLP] = {"input", declare_input, map_inputs, map_inputs_backward, "output.weight",
+                   "output.bias", INIT_KEY_OUTPUT},
+};
+
+static int declare_head(Model *model) {
+    const ModelConfig *config = &model->config;
+    bool tied = config->kind == MODEL_DECODER && config->tied;
+    return head_declare(&model->head, &model->set, &model->space,
+                        &(HeadSpec){.d_model = config->ffn.d_model,
+                                    .norm_eps = config->norm_eps,
+                                    .init_std = config->embed_init,
+                                    .loss = config->loss,
+                                    .axis = &model->vocab,
+                                    .weight = tied ? NULL : ends[config->kind].weight,
+                                    .bias = ends[config->kind].bias,
+                                    .tied = model->embedding,
+                                    .init_key = ends[config->kind].init_key});
 }
 
 int model_declare(Model *model, const ModelConfig *config, int tensor_rank, int tp) {
@@ -35,44 +116,35 @@ int model_declare(Model *model, const ModelConfig *config, int tensor_rank, int 
     model->stream = calloc((size_t)config->layers + 1, sizeof *model->stream);
     if (!model->layer || !model->stream)
         return error_set(WEFT_RUNTIME, "out of memory: layer tables");
-    status = params_declare(&model->set,
-                            &(ParamSpec){.name = "model.embed_tokens.weight",
-                                         .rank = 2,
-                                         .rows = config->vocab,
-                                         .cols = config->attention.d_model,
-                                         .split = SPLIT_ROWS,
-                                         .axis = &model->vocab,
-                                         .unit_size = 1,
-                                         .init = INIT_NORMAL,
-                                         .init_std = config->embed_init,
-                                         .init_key = INIT_KEY_EMBEDDING,
-                                         .decay = true},
-                            &model->embedding);
+    status = ends[config->kind].declare(model);
     for (int l = 0; l < config->layers && !status; l++) status = layer_declare(model, l);
-    if (status) return status;
-    return head_declare(&model->head, &model->set, &model->space, config->attention.d_model,
-                        config->norm_eps, config->embed_init, &model->vocab,
-                        config->tied ? model->embedding : -1);
+    return status ? status : declare_head(model);
 }
 
 static Tensor take(Arena *arena, int64_t rows, int64_t cols) {
     return tensor_view(arena_take(arena, rows * cols, sizeof(real)), rows, cols);
 }
 
+/* What attention needs once for all layers. */
+static void take_attention(Model *model) {
+    const AttentionConfig *config = &model->config.attention;
+    model->rotary = take(&model->arena, config->context, config->d_model / config->heads);
+    if (model->config.layers > 0)
+        attention_take(&model->layer[0].attention, &model->arena, model->set.tensor_rank, false,
+                       &model->attention_gradient);
+}
+
 /* Lays out all activations: once to count, once for good. */
 static void take_all(Model *model) {
     const ModelConfig *config = &model->config;
     Arena *arena = &model->arena;
-    int64_t rows = model->space.rows, d = config->attention.d_model;
+    int64_t rows = model->space.rows, d = config->ffn.d_model;
     for (int l = 0; l <= config->layers; l++) model->stream[l] = take(arena, rows, d);
-    model->rotary = take(arena, config->context, d / config->attention.heads);
     model->sum = take(arena, rows, d);
     model->gradient = take(arena, rows, d);
     model->branch = take(arena, rows, d);
     layer_take_all(model);
-    if (config->layers > 0)
-        attention_take(&model->layer[0].attention, arena, model->set.tensor_rank, false,
-                       &model->attention_gradient);
+    if (config->kind == MODEL_DECODER) take_attention(model);
     head_take(&model->head, arena, model->set.tensor_rank);
     workspace_take(&model->space, arena);
 }
@@ -92,10 +164,11 @@ static int open_exchanges(Model *model) {
                {&model->exchange_attention, &model->groups},
                {&model->exchange_head, &model->vocab}};
     for (int i = 0; i < 3; i++) {
+        if (row[i].axis->units == 0) continue;
         ExchangeSpec spec = {.group = GROUP_TENSOR,
                              .axis = row[i].axis,
                              .rows = model->space.rows,
-                             .cols = config->attention.d_model,
+                             .cols = config->ffn.d_model,
                              .reduction = config->reduction,
                              .transport = config->transport,
                              .threads = config->threads,
@@ -114,7 +187,7 @@ int model_allocate(Model *model, Grid *grid, bool training) {
     status = comm_agree(grid, GROUP_GRID, status);
     if (status) return status;
     take_all(model);
-    rotary_table(model->config.attention.rope_theta, model->rotary);
+    if (model->rotary.data) rotary_table(model->config.attention.rope_theta, model->rotary);
     for (int l = 0; l < model->config.layers; l++) model->layer[l].attention.rotary = model->rotary;
     status = open_exchanges(model);
     model->head.grid = grid;
@@ -138,20 +211,19 @@ void model_forget(Model *model) {
     *model = (Model){0};
 }
 
-static int forward(Model *model, const Pass *pass, const int32_t *tokens) {
+static int forward(Model *model, const Pass *pass, const Microbatch *batch) {
     observe_begin(model->space.observer, pass->microbatch);
     Phase phase = pass->training ? PHASE_FORWARD : PHASE_EVALUATE;
     watch_phase(model->grid->watch, phase);
-    residual_embed(&model->space, model->grid, &model->set, &model->set.param[model->embedding],
-                   tokens, model->stream[0]);
-    observe_whole(model->space.observer, "embed", -1, model->stream[0]);
-    for (int l = 0; l < model->config.layers; l++) {
+    int status = ends[model->config.kind].forward(model, batch);
+    if (status) return status;
+    observe_whole(model->space.observer, ends[model->config.kind].input, -1, model->stream[0]);
+    for (int l = 0; l < model->config.layers && !status; l++) {
         watch_phase(model->grid->watch, phase);
-        int status = fault_point(PHASE_FORWARD);
+        status = fault_point(PHASE_FORWARD);
         if (!status) status = layer_forward(model, l, pass);
-        if (status) return status;
     }
-    return 0;
+    return status;
 }
 
 static Tensor last(const Model *model) { return model->stream[model->config.layers]; }
@@ -159,7 +231,7 @@ static Tensor last(const Model *model) { return model->stream[model->config.laye
 int model_train(Model *model, const Pass *pass, const Microbatch *batch, double scale,
                 double *loss) {
     int64_t hits;
-    int status = forward(model, pass, batch->tokens);
+    int status = forward(model, pass, batch);
     if (!status)
         status = head_loss(&model->head, last(model), batch, scale, model->gradient, loss, &hits);
     for (int l = (int)model->config.layers - 1; l >= 0 && !status; l--) {
@@ -167,29 +239,42 @@ int model_train(Model *model, const Pass *pass, const Microbatch *batch, double 
         status = fault_point(PHASE_BACKWARD);
         if (!status) status = layer_backward(model, l, pass);
     }
-    if (status) return status;
-    residual_embed_backward(&model->space, &model->set, &model->set.param[model->embedding],
-                            batch->tokens, model->gradient);
-    observe_parameter(model->space.observer, -1, &model->set, model->embedding);
-    return 0;
+    return status ? status : ends[model->config.kind].backward(model, batch);
 }
 
-int model_evaluate(Model *model, const Microbatch *batch, double *loss, int64_t *hits) {
-    int status = forward(model, &(Pass){.training = false}, batch->tokens);
+int model_loss(Model *model, const Pass *pass, const Microbatch *batch, double *loss,
+               int64_t *hits) {
+    int status = forward(model, pass, batch);
     if (status) return status;
     return head_loss(&model->head, last(model), batch, 0, (Tensor){0}, loss, hits);
 }
 
-int model_logits(Model *model, const int32_t *tokens, int64_t row, double *logits) {
-    int status = forward(model, &(Pass){.training = false}, tokens);
+int model_evaluate(Model *model, const Microbatch *batch, double *loss, int64_t *hits) {
+    return model_loss(model, &(Pass){.training = false}, batch, loss, hits);
+}
+
+int model_logits(Model *model, const Microbatch *batch, int64_t row, double *logits) {
+    int status = forward(model, &(Pass){.training = false}, batch);
     if (status) return status;
     return head_logits(&model->head, last(model), row, logits);
 }
 
+ModelProducts model_products(const ModelConfig *config) {
+    double d = (double)config->ffn.d_model, layers = (double)config->layers;
+    ModelProducts products = {.ffn = layers * ffn_find(config->ffn.kind)->projections * d *
+                                     (double)config->ffn.d_ff};
+    if (config->kind == MODEL_MLP) {
+        products.input = d * (double)config->inputs;
+        products.head = d * (double)config->outputs;
+    } else {
+        double kv = d / (double)config->attention.heads * (double)config->attention.kv_heads;
+        products.attention = layers * (2 * d * d + 2 * d * kv + d * (double)config->context);
+        products.head = d * (double)config->vocab;
+    }
+    return products;
+}
+
 double model_forward_products(const ModelConfig *config) {
-    double d = (double)config->attention.d_model;
-    double kv = d / (double)config->attention.heads * (double)config->attention.kv_heads;
-    double attention = 2 * d * d + 2 * d * kv + d * (double)config->context;
-    double ffn = ffn_find(config->ffn.kind)->projections * d * (double)config->ffn.d_ff;
-    return (double)config->layers * (attention + ffn) + d * (double)config->vocab;
+    ModelProducts products = model_products(config);
+    return products.input + products.attention + products.ffn + products.head;
 }

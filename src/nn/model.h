@@ -13,34 +13,37 @@
  * Calling order:
  *     model_declare(&model, &config, tensor_rank, tp);  // parameters, sizes; `plan` stops here
  *     model_allocate(&model, &grid, training);          // memory and exchanges; collective
- *     model_train(&model, &pass, tokens, targets, scale, &loss); ...
+ *     model_train(&model, &pass, &microbatch, scale, &loss); ...
  *     model_release(&model);
  *
- * One step: residual_embed, layer_forward up, head_loss, layer_backward down,
- * residual_embed_backward. */
+ * One step: residual_embed or input_forward, layer_forward up, head_loss, layer_backward down,
+ * residual_embed_backward or input_backward. */
 #ifndef WEFT_NN_MODEL_H
 #define WEFT_NN_MODEL_H
 
 #include "comm/exchange.h"
 #include "nn/ffn.h"
 #include "nn/head.h"
+#include "nn/input.h"
 #include "nn/pass.h"
 #include "nn/self_attention.h"
 #include "tensor/microbatch.h"
 
 typedef enum { MODEL_DECODER, MODEL_MLP } ModelKind;
 
+/* An mlp reads nothing of vocab, tied and attention (but for d_model, which is the FFN's). */
 typedef struct {
     ModelKind kind;
     int64_t inputs, outputs; /* of an mlp: numbers in a row, classes or numbers in a target */
-    HeadLoss loss;
-    int64_t vocab, layers, context, sequences; /* sequences in a microbatch */
+    HeadLoss loss;           /* of a decoder: cross entropy */
+    int64_t vocab, layers;
+    int64_t context, sequences; /* T = context * sequences; an mlp's context is 1 */
     bool tied;
     double norm_eps;
     AttentionConfig attention;
     FfnConfig ffn;
     double output_dropout;
-    double embed_init; /* std of embedding and lm head */
+    double embed_init; /* std of embedding and lm head, or of input and output */
     uint64_t seed;
     int grid_tensor; /* logical shards */
     Reduction reduction;
@@ -72,15 +75,18 @@ typedef struct {
     ParamSet set;
     Workspace space;
     Arena arena;
-    AxisLayout vocab, groups, channels;
-    int embedding;
-    Layer *layer; /* [layers] */
+    AxisLayout vocab;            /* rows of the head: vocabulary, or an mlp's outputs */
+    AxisLayout groups, channels; /* an mlp has no groups */
+    AxisLayout width;            /* d_model: rows of an mlp's input */
+    int embedding;               /* of a decoder: place in the set */
+    Input input;                 /* of an mlp */
+    Layer *layer;                /* [layers] */
     Head head;
     Tensor *stream; /* [layers + 1] of [T, D]: the input of each layer, and the last's output */
     Tensor rotary;  /* [context, head_dim] */
     Tensor sum, gradient, branch; /* [T, D]: a sublayer's output or dx; d(stream); a branch's dy */
     AttentionSaved attention_gradient;
-    Exchange *exchange_attention, *exchange_ffn, *exchange_head;
+    Exchange *exchange_attention, *exchange_ffn, *exchange_head; /* an mlp has no attention's */
 } Model;
 
 /* Axes, parameters and scratch sizes for one tensor rank of tp. No memory but tables, no MPI. 0, or
@@ -103,16 +109,24 @@ void model_forget(Model *model);
 int model_train(Model *model, const Pass *pass, const Microbatch *batch, double scale,
                 double *loss);
 
-/* Forward alone. *hits: unmasked rows whose target has the largest logit (under a squared error 0).
- * Collective over GROUP_TENSOR. */
+/* Forward alone, dropout as the pass says. *hits: unmasked rows whose target has the largest logit
+ * (under a squared error 0). Collective over GROUP_TENSOR. 0 or a negative code. */
+int model_loss(Model *model, const Pass *pass, const Microbatch *batch, double *loss,
+               int64_t *hits);
+/* The same without dropout. */
 int model_evaluate(Model *model, const Microbatch *batch, double *loss, int64_t *hits);
 
-/* Forward of tokens [T], then the logits [vocab] of one row, on all ranks. Collective over
- * GROUP_TENSOR. */
-int model_logits(Model *model, const int32_t *tokens, int64_t row, double *logits);
+/* Forward of the tokens or inputs, then the logits [vocab] or outputs of one row, on all ranks.
+ * Collective over GROUP_TENSOR. */
+int model_logits(Model *model, const Microbatch *batch, int64_t row, double *logits);
 
-/* Multiply-adds of one token's forward pass through the whole model (products only; attention at
- * full causal length / 2). */
+/* Multiply-adds of one row's forward pass (products only; attention at full causal length / 2). */
+typedef struct {
+    double input, attention, ffn, head; /* attention and ffn: of all layers */
+} ModelProducts;
+ModelProducts model_products(const ModelConfig *config);
+
+/* The same through the whole model. */
 double model_forward_products(const ModelConfig *config);
 
 #endif

@@ -8,20 +8,21 @@
  * the layout nor on the recompute mode.
  *
  * Forward, in this order (T rows, H heads and K kv heads of width d, F = d_ff):
- *   embed [T, D]
- *   of each layer
+ *   embed [T, D]; of an mlp: input [T, D]
+ *   of each layer (an mlp's has nothing of attention)
  *     norm.attention [T, D], attention.q [T, H d], attention.k, attention.v [T, K d]; q and k
  *     rotated; attention.context [T, H d], attention.o, resid.attention [T, D]
  *     norm.ffn [T, D], ffn.gate (if the kind has it), ffn.up [T, F]: with bias, before act;
  *     ffn.act [T, F]: what down multiplies (the product, after the hidden dropout);
  *     ffn.down [T, D]: what is added (with bias and output dropout); resid.ffn [T, D]
- *   norm.final [T, D], logits [T, vocab] in chunks of rows, each a place; loss [1, 1]
+ *     (until ffn.down has been shown, its layer's gate, up and act stay as they were shown)
+ *   norm.final [T, D], logits [T, vocab or outputs] in chunks of rows, each a place; loss [1, 1]
  * Backward, with `gradient`, each parameter under its name in the set once its layer has added to
  * it (the sum over the microbatches so far), and the gradient of the residual stream:
- *   of the head: lm_head and norm, head.input [T, D]
+ *   of the head: lm_head (or output, weight and bias) and norm, head.input [T, D]
  *   of each layer, the last first
  *     mlp and norm, resid.attention [T, D]; self_attn and norm, layer.input [T, D]
- *   the embedding */
+ *   the embedding, or input, weight and bias */
 #ifndef WEFT_NN_OBSERVER_H
 #define WEFT_NN_OBSERVER_H
 
@@ -37,7 +38,8 @@ typedef struct {
     int64_t place;      /* tensors that the pass has shown before; the same on all ranks */
     int64_t rows, cols; /* of the whole tensor */
     int64_t row, col;   /* where `data` lies in it */
-    Tensor data;        /* to be read only, and only now */
+    Tensor data;        /* to be read only, and only now; who changes place 0, the stream into
+                           the first layer, has the pass go on from there (run/gradcheck.c) */
 } Seen;
 
 struct Observer {

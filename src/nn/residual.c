@@ -67,6 +67,12 @@ void residual_add_backward(const Workspace *space, Tensor d, const Dropout *drop
     }
 }
 
+void residual_gather(Grid *grid, Tensor x) {
+    if (group_size(grid, GROUP_TENSOR) > 1)
+        comm_assemble(grid, GROUP_TENSOR, x.data,
+                      ((int64_t)sizeof(real) * x.rows * x.cols + 7) / 8);
+}
+
 /* The owned row of the table for a token, or NULL. */
 static real *table_row(const ParamSet *set, const Param *table, ParamRole role, int32_t token) {
     for (int s = (int)table->owned.begin; s < table->owned.end; s++)
@@ -85,9 +91,7 @@ void residual_embed(const Workspace *space, Grid *grid, const ParamSet *set, con
         else
             memset(tensor_row(x, t), 0, (size_t)x.cols * sizeof(real));
     }
-    if (group_size(grid, GROUP_TENSOR) > 1)
-        comm_assemble(grid, GROUP_TENSOR, x.data,
-                      ((int64_t)sizeof(real) * x.rows * x.cols + 7) / 8);
+    residual_gather(grid, x);
 }
 
 void residual_embed_backward(const Workspace *space, const ParamSet *set, const Param *table,

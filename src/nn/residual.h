@@ -25,9 +25,13 @@ void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias,
 /* dy [T, D] = dropout's gradient of d [T, D] (the gradient of out). */
 void residual_add_backward(const Workspace *space, Tensor d, const Dropout *dropout, Tensor dy);
 
+/* x [T, D], contiguous: each element is 0 (all bits) on all tensor ranks but one at most; all get
+ * it (a gather by a bitwise or, not a sum). x's memory is a multiple of 8 bytes (arenas are).
+ * Collective over GROUP_TENSOR. */
+void residual_gather(Grid *grid, Tensor x);
+
 /* x [T, D]: row t is the embedding of tokens[t], from whichever tensor rank owns that row of the
- * table (a gather, not a sum). Collective over GROUP_TENSOR. x's memory is a multiple of 8 bytes
- * (arenas are). */
+ * table. Collective over GROUP_TENSOR. */
 void residual_embed(const Workspace *space, Grid *grid, const ParamSet *set, const Param *table,
                     const int32_t *tokens, Tensor x);
 /* Gradient of the owned rows of the table += rows of dx [T, D], t ascending for each. */

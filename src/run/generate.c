@@ -40,7 +40,7 @@ static int next_token(Model *model, const int32_t *text, int64_t length, int32_t
     int64_t context = model->config.context, used = length < context ? length : context;
     memset(window, 0, (size_t)context * sizeof *window);
     memcpy(window, text + length - used, (size_t)used * sizeof *window);
-    return model_logits(model, window, used - 1, logits);
+    return model_logits(model, &(Microbatch){.tokens = window}, used - 1, logits);
 }
 
 static int write_text(Model *model, const GenerateOptions *options) {
@@ -84,6 +84,12 @@ static int generate_on_grid(const Config *config, const GenerateOptions *options
 
 int generate_run(const Config *config, const GenerateOptions *options, Grid *grid) {
     Session session;
+    if (strcmp(config->model.kind, "decoder"))
+        return comm_agree(grid, GROUP_WORLD,
+                          error_set(WEFT_USAGE,
+                                    "model.kind = %s writes no text: generate wants a "
+                                    "decoder; weft eval tells how good an mlp is",
+                                    config->model.kind));
     int status = session_open(&session, grid, config, options->tp, 1);
     if (status) return status;
     int result = grid->surplus ? 0 : generate_on_grid(config, options, grid, session.threads);

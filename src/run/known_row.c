@@ -152,11 +152,12 @@ static int next_shard(Row *row, const real *x, double *y) {
     return status;
 }
 
-/* Room for a block: at least a row of any weight. */
+/* Room for a block: a whole weight, unless that is large; at least a row of any. */
 static int64_t room_for(const Ffn *ffn) {
-    int64_t widest =
-        ffn->config.d_ff > ffn->config.d_model ? ffn->config.d_ff : ffn->config.d_model;
-    return widest > BLOCK_ELEMENTS ? widest : BLOCK_ELEMENTS;
+    int64_t d_ff = ffn->config.d_ff, d_model = ffn->config.d_model, largest = d_ff * d_model;
+    int64_t widest = d_ff > d_model ? d_ff : d_model;
+    int64_t room = largest < BLOCK_ELEMENTS ? largest : BLOCK_ELEMENTS;
+    return room > widest ? room : widest;
 }
 
 int known_row_output(Reader *reader, const Ffn *ffn, const real *x, double *y) {
@@ -173,13 +174,13 @@ int known_row_output(Reader *reader, const Ffn *ffn, const real *x, double *y) {
     return status;
 }
 
-static int compare_outputs(const Reader *a, const Reader *b, const Model *model, int layer,
+static int compare_outputs(const KnownRowPath *a, const KnownRowPath *b, int64_t d_model, int layer,
                            const double *left, const double *right) {
     int64_t worst = -1;
     double largest = 0, most = 0;
-    for (int64_t i = 0; i < model->config.ffn.d_model; i++)
+    for (int64_t i = 0; i < d_model; i++)
         if (fabs(left[i]) > largest) largest = fabs(left[i]);
-    for (int64_t i = 0; i < model->config.ffn.d_model; i++) {
+    for (int64_t i = 0; i < d_model; i++) {
         double difference = fabs(left[i] - right[i]);
         if (left[i] == right[i] || (isnan(left[i]) && isnan(right[i]))) continue;
         if (difference <= tolerance * largest || (worst >= 0 && !(difference > most))) continue;
@@ -189,35 +190,55 @@ static int compare_outputs(const Reader *a, const Reader *b, const Model *model,
     if (worst < 0) return 0;
     return error_set(WEFT_CHECK,
                      "the FFN of layer %d takes a known row to %.17g in channel %" PRId64
-                     " by the shards of %s, and to %.17g by those of %s",
-                     layer, left[worst], worst, a->directory, right[worst], b->directory);
+                     " by the weights as they lie in %s, and to %.17g by those in %s",
+                     layer, left[worst], worst, a->where, right[worst], b->where);
 }
 
 /* `memory`: x, and the outputs of both. */
-static int compare_layer(Reader *a, Reader *b, const Model *model, int layer, double *memory) {
-    int64_t d_model = model->config.ffn.d_model;
+static int compare_layer(const KnownRowPath *a, const KnownRowPath *b, const Ffn *ffn, int layer,
+                         double *memory) {
+    int64_t d_model = ffn->config.d_model;
     double *left = memory, *right = memory + d_model;
     real *x = (real *)(memory + 2 * d_model);
     PhiloxStream stream = {known_key, PHILOX_INIT, (uint32_t)layer, 0, 0};
     philox_normals(&stream, 0, (Range){0, d_model}, left);
     for (int64_t i = 0; i < d_model; i++) x[i] = (real)left[i];
-    const Ffn *ffn = &model->layer[layer].ffn;
-    int status = known_row_output(a, ffn, x, left);
-    if (!status) status = known_row_output(b, ffn, x, right);
-    if (!status) return compare_outputs(a, b, model, layer, left, right);
+    int status = a->output(a->context, layer, ffn, x, left);
+    if (!status) status = b->output(b->context, layer, ffn, x, right);
+    if (!status) return compare_outputs(a, b, d_model, layer, left, right);
     return status == WEFT_CHECK
                ? error_prefix(status, "a known row through the FFN of layer %d: ", layer)
                : status;
 }
 
-int known_row_compare(Reader *a, Reader *b, const Model *model) {
-    int layers = (int)model->config.layers, chosen[] = {0, layers / 2, layers - 1}, status = 0;
+int known_row_compare_paths(const KnownRowPath *a, const KnownRowPath *b, const Ffn *ffn,
+                            int layers) {
+    int chosen[] = {0, layers / 2, layers - 1}, status = 0;
     double *memory =
-        memory_allocate(3 * (size_t)model->config.ffn.d_model * sizeof *memory, "the known row");
+        memory_allocate(3 * (size_t)ffn->config.d_model * sizeof *memory, "the known row");
     if (!memory) return WEFT_RUNTIME;
     for (int i = 0; !status && i < 3; i++)
         if (i == 0 || chosen[i] > chosen[i - 1])
-            status = compare_layer(a, b, model, chosen[i], memory);
+            status = compare_layer(a, b, ffn, chosen[i], memory);
     free(memory);
     return status;
+}
+
+static int shards_output(void *context, int layer, const Ffn *ffn, const real *x, double *y) {
+    const KnownRowShards *shards = context;
+    Ffn own = shards->model->layer[layer].ffn; /* which knows its tensors */
+    own.kind = ffn->kind;
+    own.config.branches = ffn->config.branches;
+    return known_row_output(shards->reader, &own, x, y);
+}
+
+KnownRowPath known_row_shards(KnownRowShards *shards) {
+    return (KnownRowPath){shards->reader->directory, shards_output, shards};
+}
+
+int known_row_compare(Reader *a, Reader *b, const Model *model) {
+    KnownRowShards left = {a, model}, right = {b, model};
+    KnownRowPath path[] = {known_row_shards(&left), known_row_shards(&right)};
+    return known_row_compare_paths(&path[0], &path[1], &model->layer[0].ffn,
+                                   (int)model->config.layers);
 }

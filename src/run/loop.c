@@ -28,12 +28,11 @@ static void nudge(const Trainer *trainer) {
 static int evaluate(Trainer *trainer, StepReport *report) {
     const Config *config = &trainer->config;
     double start = clock_seconds();
-    report->evaluated = trainer->data.held_tokens > 1 &&
+    report->evaluated = dataset_eval_batches(&trainer->data, 0) > 0 &&
                         (due(config->eval.every, trainer->step) ||
                          (trainer->step == config->train.steps && config->eval.every));
     int status = 0;
-    if (report->evaluated)
-        status = trainer_evaluate(trainer, &report->held_out, &report->held_tokens);
+    if (report->evaluated) status = trainer_evaluate(trainer, &report->held_out);
     report->evaluation = clock_seconds() - start;
     return status;
 }
@@ -118,7 +117,7 @@ static int save_step(Loop *loop, const StepReport *report) {
                   due(trainer->config.checkpoint.every, trainer->step);
     int status = 0;
     if (wanted)
-        status = save(loop, report->evaluated ? report->held_out : NAN, final);
+        status = save(loop, report->evaluated ? report->held_out.loss : NAN, final);
     else if (!loop->any_busy)
         status = go_on(loop, false, false);
     loop->stall = clock_seconds() - start;
@@ -132,8 +131,11 @@ static int take_step(Loop *loop) {
     StepReport report = {.checkpoint = loop->stall};
     fault_set_step(trainer->step);
     watch_step(trainer->grid->watch, trainer->step + 1);
+    stats_begin(loop->stats, trainer);
     int status = trainer_step(trainer, &report);
+    if (!status) status = stats_end(loop->stats, trainer, &report.stats);
     if (!status) status = finish_step(loop, &report);
+    json_decref(report.stats);
     if (!status) status = proofs_step(loop->proofs, trainer, &report);
     if (!status) status = save_step(loop, &report);
     return status;

@@ -6,6 +6,7 @@
 
 #include "checkpoint/saver.h"
 #include "run/proof.h"
+#include "run/stats.h"
 #include "run/train.h"
 #include "run/trainer.h"
 #include "run/triggers.h"
@@ -16,6 +17,7 @@ typedef struct {
     Triggers triggers;
     Saver *saver;
     Proofs *proofs;
+    Stats *stats;      /* NULL: stats.every is 0 */
     int claim;         /* of the run directory, on the first rank */
     int64_t last;      /* the step that this start ends with */
     int64_t wish;      /* of all ranks: why to save or stop */

@@ -76,29 +76,39 @@ int metrics_open(Metrics *metrics, const char *run_dir, int64_t step, int64_t ev
 /* JSON has no infinity and no NaN. */
 static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
+static double accuracy(const HeldOut *held) { return (double)held->hits / (double)held->targets; }
+
+static void add_held_out(json_t *object, MetricWords words, const HeldOut *held) {
+    char hex[64];
+    snprintf(hex, sizeof hex, "%a", held->loss);
+    json_object_set_new(object, "held_out_loss", number(held->loss));
+    json_object_set_new(object, "held_out_loss_hex", json_string(hex));
+    json_object_set_new(object, words.rows ? "held_out_rows" : "held_out_tokens",
+                        json_integer(held->targets));
+    if (!words.rows)
+        json_object_set_new(object, "held_out_bits_per_byte", number(held->loss / M_LN2));
+    if (words.classes) json_object_set_new(object, "held_out_accuracy", number(accuracy(held)));
+}
+
 int metrics_write(Metrics *metrics, const StepReport *r) {
     char loss_hex[64], samples[HASH_TEXT];
     snprintf(loss_hex, sizeof loss_hex, "%a", r->loss);
     hash_format(r->samples, samples);
     double compute = r->seconds - r->communication - r->optimizer;
+    bool rows = r->words.rows;
     json_t *object = json_pack(
-        "{s:I, s:o, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:s}", "step",
+        "{s:I, s:o, s:s, s:o*, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:s}", "step",
         (json_int_t)r->step, "loss", number(r->loss), "loss_hex", loss_hex, "bits_per_byte",
-        number(r->loss / M_LN2), "lr", number(r->rate), "grad_norm", number(r->norm), "tokens",
-        (json_int_t)r->tokens, "tokens_per_second", number((double)r->step_tokens / r->seconds),
+        rows ? NULL : number(r->loss / M_LN2), "lr", number(r->rate), "grad_norm", number(r->norm),
+        rows ? "rows" : "tokens", (json_int_t)r->tokens,
+        rows ? "rows_per_second" : "tokens_per_second", number((double)r->step_tokens / r->seconds),
         "seconds_compute", number(compute), "seconds_communication", number(r->communication),
         "seconds_optimizer", number(r->optimizer), "seconds_checkpoint", number(r->checkpoint),
         "peak_rss_bytes", (json_int_t)r->peak_bytes, "samples", samples);
     if (object && r->repeated) json_object_set_new(object, "repeated", json_true());
     if (object && r->skipped) json_object_set_new(object, "skipped", json_true());
-    if (object && r->evaluated) {
-        char held_hex[64];
-        snprintf(held_hex, sizeof held_hex, "%a", r->held_out);
-        json_object_set_new(object, "held_out_loss", number(r->held_out));
-        json_object_set_new(object, "held_out_loss_hex", json_string(held_hex));
-        json_object_set_new(object, "held_out_tokens", json_integer(r->held_tokens));
-        json_object_set_new(object, "held_out_bits_per_byte", number(r->held_out / M_LN2));
-    }
+    if (object && r->evaluated) add_held_out(object, r->words, &r->held_out);
+    if (object && r->stats) json_object_set(object, "stats", r->stats);
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
     if (!text)
@@ -116,6 +126,18 @@ static void format_span(double seconds, char *text, size_t capacity) {
         snprintf(text, capacity, "%ldm%02lds", s / 60, s % 60);
 }
 
+/* "held out 2.1034 bpb"; of an mlp "held out 0.0712, accuracy 97.8 %". */
+static void progress_held_out(const StepReport *r, char *text, size_t capacity) {
+    const HeldOut *held = &r->held_out;
+    if (!r->words.rows)
+        snprintf(text, capacity, "  held out %.4f bpb", held->loss / M_LN2);
+    else if (r->words.classes)
+        snprintf(text, capacity, "  held out %.4f, accuracy %.1f %%", held->loss,
+                 100 * accuracy(held));
+    else
+        snprintf(text, capacity, "  held out %.6f", held->loss);
+}
+
 void metrics_progress(Metrics *metrics, const StepReport *r) {
     double *smooth = &metrics->smooth_seconds;
     double all = r->seconds + r->checkpoint + r->evaluation;
@@ -123,18 +145,29 @@ void metrics_progress(Metrics *metrics, const StepReport *r) {
     bool due = r->step == r->steps || r->evaluated ||
                (metrics->every > 0 && r->step % metrics->every == 0);
     if (!log_enabled() || (!metrics->columns && !due)) return;
-    char eta[32], line[512], held[64] = "";
+    char eta[32], line[512], held[64] = "", bits[32] = "";
     format_span(*smooth * (double)(r->steps - r->step), eta, sizeof eta);
-    if (r->evaluated) snprintf(held, sizeof held, "  held out %.4f bpb", r->held_out / M_LN2);
+    if (r->evaluated) progress_held_out(r, held, sizeof held);
+    if (!r->words.rows) snprintf(bits, sizeof bits, "  %.4f bpb", r->loss / M_LN2);
     snprintf(line, sizeof line,
-             "step %lld/%lld  loss %.4f  %.4f bpb  lr %.2e  norm %.3f  %.0f tok/s  comm %.0f%%  "
-             "ETA %s%s",
-             (long long)r->step, (long long)r->steps, r->loss, r->loss / M_LN2, r->rate, r->norm,
-             (double)r->step_tokens / r->seconds, 100 * r->communication / r->seconds, eta, held);
+             "step %lld/%lld  loss %.4f%s  lr %.2e  norm %.3f  %.0f %s/s  comm %.0f%%  ETA %s%s",
+             (long long)r->step, (long long)r->steps, r->loss, bits, r->rate, r->norm,
+             (double)r->step_tokens / r->seconds, r->words.rows ? "rows" : "tok",
+             100 * r->communication / r->seconds, eta, held);
     if (metrics->columns)
         log_progress(line, metrics->columns - 1, r->evaluated || r->step == r->steps);
     else
         log_info("%s", line);
+}
+
+void metrics_describe(MetricWords words, const HeldOut *held, char *text, size_t capacity) {
+    char second[64] = "";
+    if (!words.rows)
+        snprintf(second, sizeof second, " nats, %.4f bits per byte", held->loss / M_LN2);
+    else if (words.classes)
+        snprintf(second, sizeof second, ", accuracy %.1f %%", 100 * accuracy(held));
+    snprintf(text, capacity, "%.6f%s over %lld %s", held->loss, second, (long long)held->targets,
+             words.rows ? "rows" : "tokens");
 }
 
 void metrics_close(Metrics *metrics) {

@@ -1,10 +1,15 @@
 #include "run/plan.h"
 
 #include "base/log.h"
+#include "config/width.h"
 #include "run/layout.h"
+#include "run/plan_print.h"
+#include "run/plan_traffic.h"
 #include "run/setup.h"
-#include "run/state.h"
 #include "run/trainer.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* What a save takes of the cores, per byte of the state: fingerprint, digests, proof, writing and
  * reading back (tests/bench/saving: a run of a 25 M model takes 1 s longer on two cores). */
@@ -12,112 +17,257 @@ static const double save_core_seconds = 7e-9;
 
 enum { LEAST_K = 128 }; /* below this a BLAS call loses speed (measured: about 5 %) */
 
-static size_t exchange_plan(const Model *model, int tensor_rank, const AxisLayout *batch,
-                            int data_rank) {
-    const ModelConfig *config = &model->config;
-    ExchangeSpec tensor = {.group = GROUP_TENSOR,
-                           .rows = model->space.rows,
-                           .cols = config->attention.d_model,
-                           .reduction = config->reduction,
-                           .transport = config->transport};
-    const AxisLayout *axes[] = {&model->channels, &model->groups, &model->vocab};
-    size_t largest = 0; /* one exchange's buffers serve the others where they are large enough */
-    for (int i = 0; i < 3; i++) {
-        tensor.axis = axes[i];
-        size_t bytes = exchange_bytes_predicted(&tensor, tensor_rank);
-        if (bytes > largest) largest = bytes;
-    }
-    ExchangeSpec data = {.group = GROUP_DATA,
-                         .axis = batch,
-                         .rows = 1,
-                         .cols = model->set.elements,
-                         .reduction = config->reduction,
-                         .transport = config->transport};
-    return largest + exchange_bytes_predicted(&data, data_rank);
+static const char *const modes[] = {"none", "act", "block"};
+
+/* A config, and the layout that it is planned for. */
+typedef struct {
+    const Config *config;
+    int threads;
+    LayoutChoice layout;
+} Plan;
+
+/* ---- the model ---- */
+
+static void print_row(const char *name, const LedgerRow *row) {
+    log_print("%-10s %15s %12s %12s %12s %12s\n", name,
+              show_count((double)(row->weights + row->biases)).text, show_count(row->forward).text,
+              show_count(row->input_gradient).text, show_count(row->weight_gradient).text,
+              show_count(row->again).text);
 }
 
-int plan_memory(const Config *config, int threads, int tp, int dp, int tensor_rank, int data_rank,
-                MemoryPlan *memory) {
-    Model model;
-    ModelConfig shape = setup_model(config, config->train.micro_batch, threads);
-    int status = model_declare(&model, &shape, tensor_rank, tp);
-    if (!status) {
-        AxisLayout batch = axis_layout(config->grid.data, (int)config->grid.data, dp);
-        size_t one = params_bytes(&model.set, 1);
-        *memory = (MemoryPlan){.parameters = one,
-                               .gradients = one * (size_t)(1 + trainer_spares(&batch, data_rank)),
-                               .moments = 2 * one,
-                               .activations = model_activation_bytes(&model),
-                               .exchanges = exchange_plan(&model, tensor_rank, &batch, data_rank)};
-        CheckpointPlaces places = state_places(config, tp, dp);
-        status = saver_bytes_predicted(&model.set, &places, tensor_rank, data_rank, &memory->copy);
+static void print_ledger(const Plan *plan, const Ledger *ledger) {
+    log_print("\n%-10s %15s %51s\n%-10s %15s %12s %12s %12s %12s\n", "", "",
+              "multiply-adds a token", "", "parameters", "forward", "d input", "d weight",
+              "block again");
+    for (int g = 0; g < LEDGER_GROUPS; g++) {
+        const LedgerRow *row = &ledger->row[g];
+        if (row->weights || row->forward > 0) print_row(ledger_group_names[g], row);
     }
-    model_forget(&model);
-    return status;
+    print_row("total", &ledger->total);
+    if (plan->config->model.tie_embeddings && !ledger->row[LEDGER_HEAD].weights)
+        log_print("The head is the embedding. \"block again\" is what recompute = block adds.\n");
+    else
+        log_print("\"block again\" is what train.recompute = block adds.\n");
 }
 
-static double megabytes(size_t bytes) { return (double)bytes / 1e6; }
+/* What rounding the rule's width to a whole number of channels costs. */
+static void print_rounding(const Config *config, const LedgerRow *layer) {
+    int64_t d_ff;
+    double exact;
+    if (width_of(config, &d_ff, &exact) || d_ff != config->ffn.d_ff || exact == (double)d_ff)
+        return;
+    double weights = (double)layer->weights / (double)d_ff * ((double)d_ff - exact);
+    log_print("rounding        %s weights a layer %s than at the width unrounded\n",
+              show_count(weights < 0 ? -weights : weights).text, weights < 0 ? "less" : "more");
+}
+
+static void print_ffn(const Config *config, const Ledger *ledger) {
+    LedgerRow layer = ledger_ffn_layer(config, ledger);
+    char width[256];
+    width_describe(config, width, sizeof width);
+    log_print("\nFFN             %s\n", show_kind(config).text);
+    print_wrapped(width);
+    log_print("of a layer      %s weights and %s biases\n", show_count((double)layer.weights).text,
+              show_count((double)layer.biases).text);
+    print_rounding(config, &layer);
+}
 
 static void print_small_k(const char *what, const AxisLayout *axis, int64_t unit) {
+    if (axis->units == 0) return;
     int64_t smallest = axis->units * unit;
     for (int s = 0; s < axis->shards; s++)
         if (range_size(axis_units(axis, s)) * unit < smallest)
             smallest = range_size(axis_units(axis, s)) * unit;
     if (smallest < LEAST_K)
-        log_print("note: a shard of %s has %lld columns; products with fewer than %d run slower: a "
-                  "smaller grid.tensor helps\n",
+        log_print("note: a shard of %s has %lld columns; products with fewer\n"
+                  "than %d run slower: a smaller grid.tensor helps\n",
                   what, (long long)smallest, LEAST_K);
 }
 
-static int print_model(const Config *config, int threads) {
+static void print_state(const Config *config, const Model *model) {
+    double state = 3 * (double)params_count(&model->set) * sizeof(real);
+    log_print("parameters      %s in %d tensors\n",
+              show_count((double)params_count(&model->set)).text, model->set.count);
+    log_print("logical grid    %lld tensor x %lld data shards; microbatch of %lld rows\n",
+              (long long)config->grid.tensor, (long long)config->grid.data,
+              (long long)model->space.rows);
+    log_print("checkpoint      %.1f MB in %lld files; a save takes about %.1f core-seconds\n",
+              state / 1e6, (long long)(config->grid.tensor * config->grid.data + 2),
+              state * save_core_seconds);
+    print_small_k("d_ff", &model->channels, 1);
+    if (model->groups.units > 0)
+        print_small_k("the attention output", &model->groups,
+                      config->model.d_model / config->model.kv_heads);
+}
+
+static int print_model(const Plan *plan) {
+    const Config *config = plan->config;
     Model model;
-    ModelConfig shape = setup_model(config, config->train.micro_batch, threads);
+    Ledger ledger;
+    ModelConfig shape = setup_model(config, config->train.micro_batch, plan->threads);
     int status = model_declare(&model, &shape, 0, 1);
+    if (!status) status = ledger_make(config, &ledger);
     if (!status) {
-        double products = model_forward_products(&shape);
-        log_print("parameters      %lld in %d tensors\n", (long long)params_count(&model.set),
-                  model.set.count);
-        log_print("forward         %.0f multiply-adds a token; a step %.3g\n", products,
-                  3 * products * (double)(config->train.global_batch * config->model.context));
-        log_print("logical grid    %lld tensor x %lld data shards; microbatch of %lld rows\n",
-                  (long long)config->grid.tensor, (long long)config->grid.data,
-                  (long long)model.space.rows);
-        double state = 3 * (double)params_count(&model.set) * sizeof(real);
-        log_print(
-            "checkpoint      %.1f MB in %lld files; a save takes about %.1f core-seconds beside "
-            "training\n",
-            state / 1e6, (long long)(config->grid.tensor * config->grid.data + 2),
-            state * save_core_seconds);
-        print_small_k("d_ff", &model.channels, 1);
-        print_small_k("the attention output", &model.groups,
-                      model.config.attention.d_model / model.config.attention.kv_heads);
+        print_state(config, &model);
+        print_ledger(plan, &ledger);
+        double tokens = (double)(config->train.global_batch * config->model.context);
+        LedgerRow *sum = &ledger.total;
+        bool again = !strcmp(config->train.recompute, "block");
+        log_print("a step: %.3g multiply-adds\n",
+                  tokens * (sum->forward + sum->input_gradient + sum->weight_gradient +
+                            (again ? sum->again : 0)));
+        print_ffn(config, &ledger);
     }
     model_forget(&model);
     return status;
 }
 
-int plan_print(const Config *config, int ranks, int tp, int dp) {
-    int threads = setup_threads(config, ranks);
-    LayoutChoice choice;
-    int status = print_model(config, threads);
-    if (!status) status = layout_choose(config, ranks, threads, tp, dp, &choice);
-    if (status) return status;
-    char text[256];
-    layout_describe(&choice, ranks, text, sizeof text);
-    log_print("%s\n", text);
-    log_print("rank   parameters  gradients    moments  activations  exchanges  save copy      "
-              "total (MB)\n");
-    for (int r = 0; r < choice.tp * choice.dp; r++) {
-        MemoryPlan m;
-        status =
-            plan_memory(config, threads, choice.tp, choice.dp, r % choice.tp, r / choice.tp, &m);
+/* ---- what a rank keeps ---- */
+
+static const char *fate_text(TensorFate fate) {
+    static const char *const words[] = {"kept", "again", "never"};
+    return words[fate];
+}
+
+/* Bytes of all layers on the rank that has most channels. */
+static double tensor_bytes(const Plan *plan, const FfnTensor *tensor, int mode) {
+    const Config *config = plan->config;
+    AxisLayout channels = axis_layout(config->ffn.d_ff, (int)config->grid.tensor, plan->layout.tp);
+    int64_t cols = tensor->is_wide ? axis_largest_load(&channels) : config->model.d_model;
+    int64_t copies[] = {config->model.layers, 1, 0};
+    return (double)copies[tensor->fate[mode]] *
+           ledger_tensor_bytes(config->train.micro_batch * config->model.context, cols,
+                               sizeof(real));
+}
+
+static void print_tensors(const Plan *plan) {
+    FfnTensor tensor[FFN_TENSORS];
+    int count = ledger_ffn_tensors(plan->config, tensor);
+    for (int i = 0; i < count; i++) {
+        log_print("  %s  %-12s %s", tensor[i].name, tensor[i].what,
+                  tensor[i].is_wide ? "T x d_ff   " : "T x d_model");
+        for (int mode = 0; mode < 3; mode++)
+            log_print("  %6s %8s", fate_text(tensor[i].fate[mode]),
+                      show_megabytes(tensor_bytes(plan, &tensor[i], mode)).text);
+        log_print("\n");
+    }
+}
+
+/* Of the rank that has most of them. */
+static int print_activations(const Plan *plan) {
+    const Config *config = plan->config;
+    size_t most[3] = {0};
+    for (int mode = 0; mode < 3; mode++) {
+        for (int rank = 0; rank < plan->layout.tp; rank++) {
+            size_t bytes;
+            int status =
+                plan_activations(config, plan->threads, plan->layout.tp, rank, modes[mode], &bytes);
+            if (status) return status;
+            if (bytes > most[mode]) most[mode] = bytes;
+        }
+    }
+    log_print("\n%-32s", "activations of a rank (MB)");
+    for (int mode = 0; mode < 3; mode++) {
+        bool now = !strcmp(modes[mode], config->train.recompute);
+        log_print("%*s%s", now ? 11 : 17, modes[mode], now ? " (now)" : "");
+    }
+    log_print("\n");
+    print_tensors(plan);
+    log_print("%-32s", "  all that is held");
+    for (int mode = 0; mode < 3; mode++) log_print("%17s", show_megabytes((double)most[mode]).text);
+    log_print("\nkept: by each layer; again: computed again, one serves all; never: not stored\n");
+    return 0;
+}
+
+/* ---- what ranks tell each other ---- */
+
+static int64_t bytes_of(const Traffic traffic[TRAFFIC_KINDS]) {
+    int64_t sum = 0;
+    for (int k = 0; k < TRAFFIC_KINDS; k++) sum += traffic[k].bytes;
+    return sum;
+}
+
+static int busiest(const Plan *plan, Traffic most[TRAFFIC_KINDS]) {
+    memset(most, 0, TRAFFIC_KINDS * sizeof *most);
+    for (int r = 0; r < plan->layout.tp * plan->layout.dp; r++) {
+        Traffic traffic[TRAFFIC_KINDS];
+        int status = plan_traffic(plan->config, plan->layout.tp, plan->layout.dp,
+                                  r % plan->layout.tp, r / plan->layout.tp, traffic);
         if (status) return status;
-        size_t all[] = {m.parameters, m.gradients, m.moments, m.activations, m.exchanges, m.copy};
-        size_t total = 0;
-        for (int i = 0; i < 6; i++) total += all[i];
-        log_print("%4d   %10.1f %10.1f %10.1f   %10.1f %10.1f %10.1f %10.1f\n", r,
-                  megabytes(all[0]), megabytes(all[1]), megabytes(all[2]), megabytes(all[3]),
-                  megabytes(all[4]), megabytes(all[5]), megabytes(total));
+        if (r == 0 || bytes_of(traffic) > bytes_of(most)) memcpy(most, traffic, sizeof traffic);
     }
     return 0;
+}
+
+static int print_traffic(const Plan *plan) {
+    Traffic traffic[TRAFFIC_KINDS], sum = {0};
+    if (plan->layout.tp * plan->layout.dp == 1) return 0;
+    int status = busiest(plan, traffic);
+    if (status) return status;
+    log_print("\na step's collectives      number  MB received (by the rank that gets most)\n");
+    for (int k = 0; k < TRAFFIC_KINDS; k++) {
+        sum.collectives += traffic[k].collectives;
+        sum.bytes += traffic[k].bytes;
+        if (traffic[k].collectives)
+            log_print("  %-20s %9lld  %11.3f\n", traffic_names[k],
+                      (long long)traffic[k].collectives, (double)traffic[k].bytes / 1e6);
+    }
+    log_print("  %-20s %9lld  %11.3f\n", "all", (long long)sum.collectives,
+              (double)sum.bytes / 1e6);
+    return 0;
+}
+
+/* ---- memory ---- */
+
+enum { MOST_RANKS = SHARD_MAX * SHARD_MAX };
+
+static void print_memory_row(int rank, int alike, const MemoryPlan *m) {
+    const size_t part[] = {m->parameters,          m->gradients, m->moments,
+                           m->activations,         m->exchanges, m->copy,
+                           m->buffers + m->process};
+    char ranks[32];
+    snprintf(ranks, sizeof ranks, alike > 1 ? "%d x%d" : "%d", rank, alike);
+    log_print("%-9s", ranks);
+    for (int i = 0; i < 7; i++) log_print(" %8s", show_megabytes((double)part[i]).text);
+    log_print(" %7s\n", show_megabytes((double)memory_plan_total(m)).text);
+}
+
+/* A row for each kind of rank: the first of those that hold the same. */
+static int print_memory(const Plan *plan) {
+    static MemoryPlan memory[MOST_RANKS];
+    int ranks = plan->layout.tp * plan->layout.dp;
+    double total = 0;
+    for (int r = 0; r < ranks; r++) {
+        int status = plan_memory(plan->config, plan->threads, plan->layout.tp, plan->layout.dp,
+                                 r % plan->layout.tp, r / plan->layout.tp, &memory[r]);
+        if (status) return status;
+        total += (double)memory_plan_total(&memory[r]);
+    }
+    log_print("\nMB of     params    grads  moments   activ.    exch.     copy     rest   total\n");
+    for (int r = 0; r < ranks; r++) {
+        int alike = 0, before = 0;
+        for (int other = 0; other < ranks; other++) {
+            bool same = !memcmp(&memory[r], &memory[other], sizeof memory[r]);
+            alike += same;
+            before += same && other < r;
+        }
+        if (!before) print_memory_row(r, alike, &memory[r]);
+    }
+    log_print("all ranks %69.1f\n", total / 1e6);
+    return 0;
+}
+
+int plan_print(const Config *config, int ranks, int tp, int dp) {
+    Plan plan = {config, setup_threads(config, ranks), {0}};
+    int status = layout_choose(config, ranks, plan.threads, tp, dp, &plan.layout);
+    if (!status) status = print_model(&plan);
+    if (status) return status;
+    char text[256];
+    layout_describe(&plan.layout, ranks, text, sizeof text);
+    log_print("\n");
+    print_wrapped(text);
+    status = print_activations(&plan);
+    if (!status) status = print_traffic(&plan);
+    if (!status) status = print_memory(&plan);
+    return status;
 }

@@ -1,23 +1,21 @@
-/* What a config will cost, without running it: parameters, layout, memory per rank, and shapes that
- * BLAS dislikes. No MPI. */
+/* What a config will cost, without running it: the ledger of its model (plan_ledger.h), what ranks
+ * tell each other (plan_traffic.h), what they hold (plan_memory.h), and shapes that BLAS dislikes.
+ * Lines of at most 80 columns. No MPI. */
 #ifndef WEFT_RUN_PLAN_H
 #define WEFT_RUN_PLAN_H
 
 #include "config/config.h"
-
-/* Bytes that one rank of a layout holds while training; each is what the arenas will have. */
-typedef struct {
-    size_t parameters, gradients,
-        moments; /* gradients: with the spares of the tree over batch shards */
-    size_t activations, exchanges;
-    size_t copy; /* that checkpoints are written from */
-} MemoryPlan;
-
-/* Of tensor rank `tensor_rank`, data rank `data_rank` of tp x dp. 0 or a negative code. */
-int plan_memory(const Config *config, int threads, int tp, int dp, int tensor_rank, int data_rank,
-                MemoryPlan *memory);
+#include "run/plan_memory.h"
 
 /* Prints the plan for so many ranks (log_print). tp, dp: 0 to choose. 0 or a negative code. */
 int plan_print(const Config *config, int ranks, int tp, int dp);
+
+/* Prints the FFNs of two configs side by side. `names` are the columns' titles. 0 or a negative
+ * code. */
+int plan_compare(const Config *a, const Config *b, const char *const names[2]);
+
+/* Whether a kind with a gate stands beside one without at equal d_ff, where their parameters
+ * differ; then `text` says so, and how many channels would make them equal. */
+bool plan_unfair(const Config *a, const Config *b, char *text, size_t capacity);
 
 #endif

@@ -229,7 +229,7 @@ static int check_data(const Replay *replay, const Trainer *trainer) {
     int status = hash_parse(text_of(replay->proof, "data"), &there);
     if (!status && !hash_equal(there, trainer->data_digest))
         status = error_set(WEFT_INPUT,
-                           "%s isn't the text that the steps were made from; --set data.train=FILE "
+                           "%s isn't the data that the steps were made from; --set data.train=FILE "
                            "names another",
                            trainer->config.data.train);
     return comm_agree(trainer->grid, GROUP_GRID, status);

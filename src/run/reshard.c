@@ -10,26 +10,23 @@
 #include "checkpoint/publish.h"
 #include "checkpoint/reshard.h"
 #include "checkpoint/verify.h"
-#include "run/directory.h"
 #include "run/known_row.h"
+#include "run/place.h"
 #include "run/setup.h"
 #include "run/state.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct {
     const ReshardRequest *request;
-    char out[FILES_PATH], parent[FILES_PATH]; /* without slashes at their ends */
-    char aside[FILES_PATH], step[FILES_PATH]; /* where it is built; the step directory in it */
-    Config config;                            /* of the continuation */
+    Place place;
+    char step[FILES_PATH]; /* the step directory in place.aside */
+    Config config;         /* of the continuation */
     Reader source;
     Model model;
     Catalog target;
@@ -39,32 +36,6 @@ typedef struct {
 } Work;
 
 /* ---- what is asked for ---- */
-
-/* Takes `out` apart, and refuses what is there already. */
-static int check_place(Work *work) {
-    struct stat status;
-    const char *out = work->request->out;
-    if (files_join(work->out, sizeof work->out, out, "")) return WEFT_USAGE;
-    if (!out[0]) return error_set(WEFT_USAGE, "--out: a directory is needed");
-    size_t length = strlen(work->out);
-    while (length > 1 && work->out[length - 1] == '/') work->out[--length] = '\0';
-    if (!lstat(work->out, &status))
-        return error_set(WEFT_USAGE, "--out %s: exists already; reshard makes a new directory",
-                         out);
-    if (checkpoint_encloses(work->out))
-        return error_set(WEFT_USAGE, "--out %s: lies inside of a checkpoint, which it would spoil",
-                         out);
-    const char *slash = strrchr(work->out, '/'), *name = slash ? slash + 1 : work->out;
-    snprintf(work->parent, sizeof work->parent, "%.*s",
-             slash ? (int)(slash - work->out) + (slash == work->out) : 1, slash ? work->out : ".");
-    if (!files_is_directory(work->parent))
-        return error_set(WEFT_USAGE, "--out %s: there is no directory %s to make it in", out,
-                         work->parent);
-    char hidden[FILES_PATH];
-    if (snprintf(hidden, sizeof hidden, ".tmp-%s", name) >= (int)sizeof hidden)
-        return error_set(WEFT_USAGE, "path too long: %s", out);
-    return files_join(work->aside, sizeof work->aside, work->parent, hidden);
-}
 
 static int open_source(Work *work) {
     char directory[FILES_PATH];
@@ -117,11 +88,11 @@ static int make_config(Work *work) {
                          request->tensor, data, SHARD_MAX);
     config->grid.tensor = request->tensor;
     config->grid.data = data;
-    if (strlen(work->out) >= sizeof config->run.dir)
-        return error_set(WEFT_USAGE, "--out %s: a run.dir has at most %zu bytes", work->out,
+    if (strlen(work->place.out) >= sizeof config->run.dir)
+        return error_set(WEFT_USAGE, "--out %s: a run.dir has at most %zu bytes", work->place.out,
                          sizeof config->run.dir - 1);
-    memcpy(config->run.dir, work->out, strlen(work->out) + 1);
-    status = check_readable(config, work->out);
+    memcpy(config->run.dir, work->place.out, strlen(work->place.out) + 1);
+    status = check_readable(config, work->place.out);
     if (status) return status;
     if (config_check(config))
         return error_prefix(WEFT_USAGE, "a grid of %d x %d isn't possible: ", request->tensor,
@@ -145,7 +116,7 @@ static int make_target(Work *work) {
 static void print_plan(const Work *work) {
     const Catalog *source = &work->source.catalog, *target = &work->target;
     log_print("%s (grid %d x %d) -> %s (grid %d x %d)\n", work->source.directory,
-              source->grid_tensor, source->grid_data, work->out, target->grid_tensor,
+              source->grid_tensor, source->grid_data, work->place.out, target->grid_tensor,
               target->grid_data);
     reshard_print(&work->job);
     log_print("total: %d shard files with %" PRId64 " datasets, %" PRId64 " bytes of values; "
@@ -157,11 +128,12 @@ static void print_plan(const Work *work) {
 /* ---- doing it ---- */
 
 static int check_space(const Work *work) {
-    int64_t needed = catalog_disk_bytes(&work->target), there = files_free_space(work->parent);
+    int64_t needed = catalog_disk_bytes(&work->target),
+            there = files_free_space(work->place.parent);
     if (there < 0 || needed <= there) return 0;
-    return error_set(WEFT_RUNTIME,
-                     "%s: %.3f GB are needed in %s, %.3f GB are free: nothing is written",
-                     work->out, (double)needed / 1e9, work->parent, (double)there / 1e9);
+    return error_set(
+        WEFT_RUNTIME, "%s: %.3f GB are needed in %s, %.3f GB are free: nothing is written",
+        work->place.out, (double)needed / 1e9, work->place.parent, (double)there / 1e9);
 }
 
 static int terminal_columns(void) {
@@ -187,21 +159,10 @@ static void show_progress(void *context, int64_t written, int64_t total) {
     log_progress(text, work->columns - 1, written == total);
 }
 
-/* Makes the directory aside, this process's alone and empty: a killed reshard may have left one. */
-static int begin_aside(Work *work, int *claim) {
-    char path[FILES_PATH];
-    FileNames names;
-    int status = directory_claim(work->aside, true, claim);
-    if (!status) status = files_list(work->aside, &names);
-    if (status) return status;
-    for (int i = 0; !status && i < names.count; i++) {
-        if (!strcmp(names.name[i], DIRECTORY_CLAIM)) continue;
-        status = files_join(path, sizeof path, work->aside, names.name[i]);
-        if (!status) status = files_remove_tree(path);
-    }
-    files_names_release(&names);
+static int begin_aside(Work *work) {
+    int status = place_begin(&work->place);
     if (!status)
-        status = publish_path(work->aside, manifest_step(work->source.manifest), work->step);
+        status = publish_path(work->place.aside, manifest_step(work->source.manifest), work->step);
     return status ? status : files_make_directories(work->step);
 }
 
@@ -297,7 +258,7 @@ static int check_known_row(Work *work) {
 
 static int write_config(const Work *work) {
     char path[FILES_PATH];
-    int status = files_join(path, sizeof path, work->aside, "config.ini");
+    int status = files_join(path, sizeof path, work->place.aside, "config.ini");
     char *text = status ? NULL : config_format(&work->config);
     if (!status)
         status = text ? files_write(path, text, strlen(text))
@@ -307,20 +268,8 @@ static int write_config(const Work *work) {
 }
 
 static int publish(const Work *work) {
-    char claim[FILES_PATH];
-    int status = files_join(claim, sizeof claim, work->aside, DIRECTORY_CLAIM);
-    if (status) return status;
-    unlink(claim);
-    status = files_sync(work->step);
-    if (!status) status = files_sync(work->aside);
-    if (status) return status;
-    int failed = renameat2(AT_FDCWD, work->aside, AT_FDCWD, work->out, RENAME_NOREPLACE);
-    if (failed && (errno == EINVAL || errno == ENOSYS)) /* not every file system knows the flag */
-        failed = files_exists(work->out) ? (errno = EEXIST, -1) : rename(work->aside, work->out);
-    if (failed)
-        return error_set(WEFT_RUNTIME, "%s: can't publish it as %s: %s", work->aside, work->out,
-                         strerror(errno));
-    return files_sync(work->parent);
+    int status = files_sync(work->step);
+    return status ? status : place_publish(&work->place, work->place.aside);
 }
 
 static int build(Work *work) {
@@ -338,32 +287,22 @@ static void tell(const Work *work) {
     double seconds = clock_seconds() - work->started, bytes = (double)reshard_bytes(&work->job);
     const Catalog *from = &work->source.catalog, *to = &work->target;
     log_info("%s: %s on a grid of %d x %d instead of %d x %d, %.3f GB in %.1f s (%.0f MB/s)",
-             work->out, work->source.directory, to->grid_tensor, to->grid_data, from->grid_tensor,
-             from->grid_data, bytes / 1e9, seconds, bytes / 1e6 / seconds);
+             work->place.out, work->source.directory, to->grid_tensor, to->grid_data,
+             from->grid_tensor, from->grid_data, bytes / 1e9, seconds, bytes / 1e6 / seconds);
     hash_format(manifest_fingerprint(work->source.manifest), text);
     log_print("fingerprint %s step %" PRId64 "\n", text, manifest_step(work->source.manifest));
 }
 
-/* Leaves nothing behind a failure, and its message as it is. */
-static void discard(const Work *work) {
-    ErrorState failure;
-    error_keep(&failure);
-    files_remove_tree(work->aside);
-    error_restore(&failure);
-}
-
 static int run(Work *work) {
-    int claim = -1, status = check_space(work);
+    int status = check_space(work);
     if (status) return status;
     work->started = clock_seconds();
     work->columns = terminal_columns();
     work->job.progress = show_progress;
     work->job.context = work;
-    status = begin_aside(work, &claim);
-    bool ours = claim >= 0;
+    status = begin_aside(work);
     if (!status) status = build(work);
-    if (status && ours) discard(work);
-    directory_leave(claim);
+    place_leave(&work->place, status != 0);
     if (!status) tell(work);
     return status;
 }
@@ -372,7 +311,7 @@ int reshard_directory(const ReshardRequest *request) {
     Work *work = calloc(1, sizeof *work);
     if (!work) return error_set(WEFT_RUNTIME, "out of memory: reshard");
     work->request = request;
-    int status = check_place(work);
+    int status = place_choose(&work->place, request->out);
     if (!status) status = open_source(work);
     if (!status) status = make_config(work);
     if (!status) status = make_target(work);

@@ -41,6 +41,11 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
     FfnBiases bias = config_ffn_biases(config);
     uint64_t seed = (uint64_t)config->run.seed;
     return (ModelConfig){
+        .kind = strcmp(config->model.kind, "mlp") ? MODEL_DECODER : MODEL_MLP,
+        .inputs = config->model.inputs,
+        .outputs = config->model.outputs,
+        .loss =
+            strcmp(config->model.loss, "squared_error") ? LOSS_CROSS_ENTROPY : LOSS_SQUARED_ERROR,
         .vocab = config->model.vocab,
         .layers = config->model.layers,
         .context = config->model.context,
@@ -84,7 +89,11 @@ DatasetSpec setup_dataset(const Config *config) {
                          config->model.context,
                          config->train.micro_batch,
                          config->train.global_batch,
-                         (uint64_t)config->run.seed};
+                         (uint64_t)config->run.seed,
+                         {{config->data.inputs, config->data.targets},
+                          {config->model.inputs, config->model.outputs},
+                          strcmp(config->model.loss, "squared_error") != 0},
+                         !strcmp(config->model.kind, "mlp") && config->data.normalise};
 }
 
 AdamW setup_adamw(const Config *config) {

@@ -8,8 +8,10 @@
 #include "build_id.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/publish.h"
+#include "run/declared.h"
 #include "run/directory.h"
 #include "run/identity.h"
+#include "run/normalisation.h"
 #include "run/setup.h"
 
 #include <math.h>
@@ -52,6 +54,7 @@ static int make_blocks(const Trainer *trainer, double held_out, Blocks *blocks) 
     char *text = config_format(&trainer->config);
     *blocks = (Blocks){config_function(&trainer->config, trainer->data.order.samples),
                        config_details(&trainer->config), origin_block(trainer)};
+    const Normalisation *normalisation = &trainer->data.normalisation;
     int failed = !text || !blocks->function || !blocks->details || !blocks->origin;
     if (!failed) {
         char digest[HASH_TEXT];
@@ -60,6 +63,8 @@ static int make_blocks(const Trainer *trainer, double held_out, Blocks *blocks) 
             json_object_set_new(blocks->details, "implementation", implementation_block()) ||
             json_object_set_new(blocks->details, "training_data_digest", json_string(digest)) ||
             json_object_set_new(blocks->origin, "config", json_string(text)) ||
+            (normalisation->number && json_object_set_new(blocks->details, "normalisation",
+                                                          normalisation_json(normalisation))) ||
             (isfinite(held_out) &&
              json_object_set_new(blocks->origin, "held_out_loss", json_real(held_out)));
     }
@@ -127,6 +132,7 @@ int state_config(const char *directory, Config *config) {
     config_defaults(config);
     status = text ? config_read_text(config, text, directory)
                   : error_set(WEFT_INPUT, "%s: its manifest holds no config", directory);
+    if (!status) status = declared_check(manifest, directory);
     json_decref(manifest);
     return status;
 }
@@ -188,7 +194,7 @@ static void tell_changes(const Trainer *trainer, const json_t *manifest, const c
     hash_format(trainer->data_digest, digest);
     const char *old = json_string_value(json_object_get(manifest, "training_data_digest"));
     if (old && strcmp(old, digest))
-        log_warn("%s isn't the text that the checkpoint was trained on",
+        log_warn("%s isn't the data that the checkpoint was trained on",
                  trainer->config.data.train);
     const char *identity =
         json_string_value(json_object_get(json_object_get(manifest, "origin"), "identity"));
@@ -201,8 +207,10 @@ static int take_manifest(Trainer *trainer, const char *directory, bool tells) {
     json_t *manifest;
     int status = checkpoint_manifest(directory, &manifest);
     if (status) return status;
-    status = check_grid(&trainer->config, manifest, directory);
+    status = declared_check(manifest, directory);
+    if (!status) status = check_grid(&trainer->config, manifest, directory);
     if (!status) status = check_function(trainer, manifest, directory);
+    if (!status) status = normalisation_take(&trainer->data.normalisation, manifest, directory);
     if (!status) {
         trainer->step = json_integer_value(json_object_get(manifest, "step"));
         trainer->tokens_seen = json_integer_value(json_object_get(manifest, "tokens"));
@@ -254,6 +262,11 @@ int state_load(Trainer *trainer, const char *directory) {
 }
 
 int state_load_values(Trainer *trainer, const char *directory) {
-    int status = comm_agree(trainer->grid, GROUP_GRID, fault_point(PHASE_LOAD));
+    json_t *manifest = NULL;
+    int status = fault_point(PHASE_LOAD);
+    if (!status) status = checkpoint_manifest(directory, &manifest);
+    if (!status) status = normalisation_take(&trainer->data.normalisation, manifest, directory);
+    json_decref(manifest);
+    status = comm_agree(trainer->grid, GROUP_GRID, status);
     return status ? status : checkpoint_load(trainer->grid, &trainer->model.set, directory);
 }

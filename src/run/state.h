@@ -29,7 +29,8 @@ int state_resume(Trainer *trainer, const char *from, char directory[FILES_PATH])
  * touches nothing on disk. Collective over GROUP_GRID; agreed errors. */
 int state_load(Trainer *trainer, const char *directory);
 
-/* Loads parameters from a step directory for evaluation. Collective over GROUP_GRID; agreed errors.
+/* Loads parameters, and what normalises the data, from a step directory for evaluation. Collective
+ * over GROUP_GRID; agreed errors.
  */
 int state_load_values(Trainer *trainer, const char *directory);
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "config/width.h"
 #include "run/directory.h"
 #include "run/loop.h"
 #include "run/session.h"
@@ -35,11 +36,20 @@ static int start_directory(Grid *grid, const Config *config, const TrainOptions 
     return comm_agree(grid, GROUP_WORLD, status);
 }
 
+static void tell_width(const Config *config) {
+    char text[256];
+    if (!strcmp(config->ffn.width, "explicit")) return;
+    width_describe(config, text, sizeof text);
+    log_info("%s", text);
+}
+
 static void tell_start(const Trainer *trainer) {
     const Model *model = &trainer->model;
-    log_info("%lld parameters; %lld training and %lld held-out tokens; %lld samples an epoch",
-             (long long)params_count(&model->set), (long long)trainer->data.train_tokens,
-             (long long)trainer->data.held_tokens, (long long)trainer->data.order.samples);
+    tell_width(&trainer->config);
+    log_info("%lld parameters; %lld training and %lld held-out %s; %lld samples an epoch",
+             (long long)params_count(&model->set), (long long)trainer->data.train_items,
+             (long long)trainer->data.held_items, dataset_items(&trainer->data),
+             (long long)trainer->data.order.samples);
     if (trainer->grid->tp > 1)
         log_info("sums over tensor ranks by %s", exchange_transport(model->exchange_ffn));
     if (trainer->grid->dp > 1)
@@ -59,7 +69,8 @@ static int open_loop(Loop *loop, const char *resumed_from) {
     int status = saver_open(&loop->saver, trainer->grid, &trainer->model.set, &places);
     if (status) return status;
     loop->proofs = proofs_open(trainer);
-    if (trainer->grid->world_rank == 0) {
+    status = stats_open(&loop->stats, trainer);
+    if (!status && trainer->grid->world_rank == 0) {
         status = write_config(config);
         if (!status)
             status =
@@ -82,6 +93,7 @@ static double guess_save(const Trainer *trainer) {
 }
 
 static void close_loop(Loop *loop) {
+    stats_close(loop->stats);
     proofs_close(loop->proofs);
     saver_close(loop->saver);
     trainer_close(&loop->trainer);
@@ -116,6 +128,7 @@ static int train_on_grid(const Config *config, const TrainOptions *options, Grid
     watch_phase(grid->watch, PHASE_LOAD);
     if (!status && options->resume)
         status = state_resume(&loop.trainer, options->resume, resumed_from);
+    if (!status) status = trainer_normalise(&loop.trainer);
     if (!status) status = open_loop(&loop, resumed_from);
     if (!status) {
         triggers_step(&loop.triggers, 0, guess_save(&loop.trainer));

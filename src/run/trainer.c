@@ -23,14 +23,33 @@ int trainer_spares(const AxisLayout *batch, int data_rank) {
     return deepest;
 }
 
+/* [rows, cols]; false when memory is short. */
+static bool take_tensor(Tensor *tensor, int64_t rows, int64_t cols, const char *what) {
+    *tensor = tensor_view(memory_allocate((size_t)(rows * cols) * sizeof(real), what), rows, cols);
+    return tensor->data != NULL;
+}
+
+/* What the model reads, of Microbatch's members. */
+static int allocate_microbatch(Microbatch *micro, const ModelConfig *model) {
+    int64_t rows = model->sequences * model->context;
+    size_t bytes = (size_t)rows * sizeof(int32_t);
+    *micro = (Microbatch){.targets = memory_allocate(bytes, "targets of a microbatch")};
+    bool good = micro->targets != NULL;
+    if (model->kind == MODEL_DECODER)
+        good = good && (micro->tokens = memory_allocate(bytes, "tokens of a microbatch"));
+    if (model->kind == MODEL_MLP)
+        good = good && take_tensor(&micro->inputs, rows, model->inputs, "inputs of a microbatch");
+    if (model->loss == LOSS_SQUARED_ERROR)
+        good = good && take_tensor(&micro->values, rows, model->outputs, "targets of a microbatch");
+    return good ? 0 : WEFT_RUNTIME;
+}
+
 static int allocate(Trainer *trainer, bool training) {
-    int64_t rows = trainer->config.train.micro_batch * trainer->config.model.context;
-    Microbatch *micro = &trainer->micro;
-    micro->tokens = memory_allocate((size_t)rows * sizeof(int32_t), "tokens of a microbatch");
-    micro->targets = memory_allocate((size_t)rows * sizeof(int32_t), "targets of a microbatch");
+    int status = allocate_microbatch(&trainer->micro, &trainer->model.config);
+    if (status) return status;
     trainer->samples = memory_allocate((size_t)trainer->config.train.global_batch * sizeof(int64_t),
                                        "sample ids of a step");
-    if (!micro->tokens || !micro->targets || !trainer->samples) return WEFT_RUNTIME;
+    if (!trainer->samples) return WEFT_RUNTIME;
     if (!training) return 0;
     trainer->spares = trainer_spares(&trainer->batch, trainer->grid->data_rank);
     for (int i = 0; i < trainer->spares; i++) {
@@ -57,9 +76,9 @@ static int same_data(const Trainer *trainer) {
     char text[2 * HASH_TEXT + 128], train[HASH_TEXT], held[HASH_TEXT];
     hash_format(trainer->data_digest, train);
     hash_format(trainer->held_digest, held);
-    snprintf(
-        text, sizeof text, "training: %lld tokens, digest %s; held out: %lld tokens, digest %s",
-        (long long)trainer->data.train_tokens, train, (long long)trainer->data.held_tokens, held);
+    snprintf(text, sizeof text, "training: %lld %s, digest %s; held out: %lld, digest %s",
+             (long long)trainer->data.train_items, dataset_items(&trainer->data), train,
+             (long long)trainer->data.held_items, held);
     return comm_same_text(trainer->grid, GROUP_GRID, "the data", text);
 }
 
@@ -71,11 +90,24 @@ static int open_data(Trainer *trainer) {
     if (status == WEFT_INPUT && !files_exists(spec.train) && spec.train[0] != '/')
         error_set(status, "%s (data.train; a relative path starts at the current directory)",
                   error_message());
-    if (!status) status = source_digest(trainer->data.train, &trainer->data_digest);
-    trainer->held_digest = trainer->data_digest;
-    if (!status && trainer->data.held_apart)
-        status = source_digest(trainer->data.held, &trainer->held_digest);
+    if (!status)
+        status = dataset_digests(&trainer->data, &trainer->data_digest, &trainer->held_digest);
     return status;
+}
+
+/* One rank reads all training rows: the others would read the same. */
+int trainer_normalise(Trainer *trainer) {
+    Grid *grid = trainer->grid;
+    Normalisation *normalisation = &trainer->data.normalisation;
+    if (!normalisation->number || normalisation->known) return 0;
+    watch_phase(grid->watch, PHASE_DATA);
+    int status = group_rank(grid, GROUP_GRID) == 0 ? dataset_normalise(&trainer->data) : 0;
+    status = comm_agree(grid, GROUP_GRID, status);
+    if (status) return status;
+    comm_broadcast(grid, GROUP_GRID, normalisation->number,
+                   (size_t)normalisation->numbers * sizeof *normalisation->number, 0);
+    normalisation->known = true;
+    return 0;
 }
 
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training) {
@@ -107,6 +139,8 @@ void trainer_close(Trainer *trainer) {
     for (int i = 0; i < trainer->spares; i++) free(trainer->spare[i]);
     free(trainer->micro.tokens);
     free(trainer->micro.targets);
+    free(trainer->micro.inputs.data);
+    free(trainer->micro.values.data);
     free(trainer->samples);
     *trainer = (Trainer){0};
 }
@@ -174,6 +208,12 @@ int trainer_gradient(Trainer *trainer, double *loss, double *norm) {
     return 0;
 }
 
+MetricWords trainer_words(const Trainer *trainer) {
+    const ModelConfig *model = &trainer->model.config;
+    return (MetricWords){.rows = model->kind == MODEL_MLP,
+                         .classes = model->loss == LOSS_CROSS_ENTROPY};
+}
+
 static void report_samples(Trainer *trainer, StepReport *report) {
     int64_t count = trainer->config.train.global_batch;
     for (int64_t i = 0; i < count; i++)
@@ -212,6 +252,7 @@ int trainer_step(Trainer *trainer, StepReport *report) {
     status = update(trainer, report);
     if (status) return status;
     trainer->step++;
+    report->words = trainer_words(trainer);
     report->step_tokens = trainer->config.train.global_batch * trainer->config.model.context;
     trainer->tokens_seen += report->step_tokens;
     report->step = trainer->step;
@@ -225,35 +266,42 @@ int trainer_step(Trainer *trainer, StepReport *report) {
 
 /* Evaluation microbatches are dealt out to data-parallel ranks; each one's loss and count stand in
  * a table of their own, so that the sum's order is the microbatches'. */
-static int evaluate_all(Trainer *trainer, int64_t batches, double *loss, double *count) {
+typedef struct {
+    double loss;
+    int64_t targets, hits;
+} EvalBatch;
+
+static int evaluate_all(Trainer *trainer, int64_t batches, EvalBatch *batch) {
     const Grid *grid = trainer->grid;
     int64_t rows = trainer->model.space.rows, sequences = trainer->config.eval.sequences;
     for (int64_t m = grid->data_rank; m < batches; m += grid->dp) {
-        int64_t hits;
         int status = dataset_eval_batch(&trainer->data, sequences, m, &trainer->micro);
-        if (!status) status = model_evaluate(&trainer->model, &trainer->micro, &loss[m], &hits);
+        if (!status)
+            status =
+                model_evaluate(&trainer->model, &trainer->micro, &batch[m].loss, &batch[m].hits);
         if (status) return status;
-        for (int64_t t = 0; t < rows; t++) count[m] += trainer->micro.targets[t] >= 0;
+        for (int64_t t = 0; t < rows; t++) batch[m].targets += trainer->micro.targets[t] >= 0;
     }
     return 0;
 }
 
-int trainer_evaluate(Trainer *trainer, double *mean, int64_t *tokens) {
+int trainer_evaluate(Trainer *trainer, HeldOut *held) {
     int64_t batches = dataset_eval_batches(&trainer->data, trainer->config.eval.sequences);
     watch_phase(trainer->grid->watch, PHASE_EVALUATE);
-    double *loss = memory_allocate((size_t)(2 * batches) * sizeof(double), "held-out losses");
-    int status = comm_agree(trainer->grid, GROUP_GRID, loss ? 0 : WEFT_RUNTIME);
-    if (!status) status = evaluate_all(trainer, batches, loss, loss + batches);
+    EvalBatch *batch = memory_allocate((size_t)batches * sizeof *batch, "held-out losses");
+    int status = comm_agree(trainer->grid, GROUP_GRID, batch ? 0 : WEFT_RUNTIME);
+    if (!status) status = evaluate_all(trainer, batches, batch);
     if (!status) {
-        comm_assemble(trainer->grid, GROUP_DATA, loss, 2 * batches);
-        double total = 0, count = 0;
+        double total = 0;
+        comm_assemble(trainer->grid, GROUP_DATA, batch, 3 * batches);
+        *held = (HeldOut){0};
         for (int64_t m = 0; m < batches; m++) {
-            total += loss[m];
-            count += loss[batches + m];
+            total += batch[m].loss;
+            held->targets += batch[m].targets;
+            held->hits += batch[m].hits;
         }
-        *mean = total / count;
-        *tokens = (int64_t)count;
+        held->loss = total / (double)held->targets;
     }
-    free(loss);
+    free(batch);
     return status;
 }

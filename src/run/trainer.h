@@ -31,15 +31,23 @@ typedef struct {
     double own_loss; /* of this rank's batch shards in the last gradient */
     int skips;       /* steps without an update, in a row until now (run/guard.h) */
     Hash128 data_digest, held_digest; /* of the files */
-    int64_t step, tokens_seen;        /* steps done; target tokens seen */
+    int64_t step, tokens_seen;        /* steps done; target tokens, or rows, seen */
     Microbatch micro;                 /* what the model reads next */
     int64_t *samples;                 /* [global_batch] sample ids of a step */
 } Trainer;
 
 /* Everything that training (or, with training false, evaluation) needs at this layout. The grid is
- * open. Initial values are set. Collective over GROUP_GRID; agreed errors. */
+ * open. Initial values are set; what normalises arrays isn't: it comes from a checkpoint
+ * (run/state.h), or else from trainer_normalise. Collective over GROUP_GRID; agreed errors. */
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training);
 void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
+
+/* Before the first step or evaluation: measures the normalisation of the training rows, unless
+ * there is none or a checkpoint has told it. Collective over GROUP_GRID; agreed errors. */
+int trainer_normalise(Trainer *trainer);
+
+/* How metrics and messages call what this model counts. */
+MetricWords trainer_words(const Trainer *trainer);
 
 /* One step; fills what the report says of it. A gradient that isn't finite is not used (see
  * run/guard.h). Collective over GROUP_GRID. 0 or a negative code (not agreed, unless it says so:
@@ -51,9 +59,9 @@ int trainer_step(Trainer *trainer, StepReport *report);
  * GROUP_GRID. 0 or a negative code (not agreed). */
 int trainer_gradient(Trainer *trainer, double *loss, double *norm);
 
-/* Mean held-out loss per token, and over how many. Collective over GROUP_GRID. 0 or a negative code
- * (not agreed: see trainer_step). */
-int trainer_evaluate(Trainer *trainer, double *loss, int64_t *tokens);
+/* On the held-out part. Collective over GROUP_GRID. 0 or a negative code (not agreed: see
+ * trainer_step). */
+int trainer_evaluate(Trainer *trainer, HeldOut *held);
 
 /* Spare gradients that a rank needs to walk its batch shards: the deepest of its subtrees. */
 int trainer_spares(const AxisLayout *batch, int data_rank);

@@ -21,6 +21,7 @@ typedef enum {
     PHILOX_OUTPUT_DROPOUT = 3,
     PHILOX_SAMPLE_ORDER = 4,
     PHILOX_GENERATE = 5,
+    PHILOX_CHECK = 6, /* what weft gradcheck looks at */
 } PhiloxPurpose;
 
 #define PHILOX_MAX_LAYERS       1024

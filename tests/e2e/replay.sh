@@ -63,7 +63,7 @@ replay one "$(step whole 6)" --set data.train="$t/moved.txt"
 passes "a text that has moved" ended 0 "repeated bit for bit"
 tr e f <tests/data/tiny.txt >"$t/other.txt"
 replay one "$(step whole 6)" --set data.train="$t/other.txt"
-passes "another text" ended 3 "other.txt isn't the text that the steps were made from"
+passes "another text" ended 3 "other.txt isn't the data that the steps were made from"
 
 # ---- what is damaged, or wrong
 copy whole edited

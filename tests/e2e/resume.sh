@@ -166,7 +166,7 @@ cp tests/data/tiny.txt "$t/mine.txt"
 train text2 one --stop-at 2 --set data.train="$t/mine.txt"
 tr e f <tests/data/tiny.txt >"$t/mine.txt"
 train text2 2 --resume auto --stop-at 4 --set data.train="$t/mine.txt"
-passes "another text is told" ended 0 "mine.txt isn't the text that the checkpoint was trained on"
+passes "another text is told" ended 0 "mine.txt isn't the data that the checkpoint was trained on"
 
 # ---- a run that diverges
 train diverged 2 --tp 2 --dp 1 --set optim.lr=1000 --set init.std=10 --set optim.warmup=0 \

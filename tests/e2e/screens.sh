@@ -22,7 +22,7 @@ says_on 1 0 --version "OpenBLAS" --version
 says_on 2 2 "an unknown command" "there is no command \"tarin\"" tarin
 says_on 2 2 "help on nothing" "there is no help on \"optim\"" help optim
 
-commands=$("$weft" help | sed -n 's/^  \([a-z]*\) *\(CONFIG\|DIR\) .*/\1/p')
+commands=$("$weft" help | sed -n 's/^  \([a-z]*\) *\(CONFIG\|DIR\|PATH\) .*/\1/p')
 passes "seven commands or more" test "$(wc -w <<<"$commands")" -ge 7
 for command in $commands; do
     says_on 1 0 "$command --help" "Usage: weft $command [OPTION...]" "$command" --help

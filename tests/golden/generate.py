@@ -19,8 +19,12 @@ import numpy as np
 import torch
 import transformers
 from torch.nn import functional
+from transformers.models.clip.configuration_clip import CLIPTextConfig
+from transformers.models.clip.modeling_clip import CLIPMLP
 from transformers.models.gemma.configuration_gemma import GemmaConfig
 from transformers.models.gemma.modeling_gemma import GemmaMLP
+from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
@@ -97,8 +101,12 @@ def write(path, attributes, datasets):
     print(f"{path.name}: {path.stat().st_size} bytes")
 
 
-def named(group, tensors):
-    return {f"{group}/{name}": value for name, value in tensors.items()}
+def named(group, tensors, rename=()):
+    """Datasets of a group; names that begin with a key of `rename` get its value there."""
+    names = {name: name for name in tensors}
+    for old, new in dict(rename).items():
+        names = {name: stored.replace(old, new, 1) for name, stored in names.items()}
+    return {f"{group}/{names[name]}": value for name, value in tensors.items()}
 
 
 def largest_difference(a, b):
@@ -167,7 +175,7 @@ def run_mlp(kind, config, weights, x, grad_y, activation=None):
     return y.detach().numpy(), input.grad.numpy(), gradients_of(model)
 
 
-def generate_mlp(path, kind, config, seed):
+def generate_mlp(path, kind, config, seed, rename=()):
     random = np.random.default_rng(seed)
     weights = fill(kind(config), random)
     shape = (MLP_ROWS, config.hidden_size)
@@ -176,8 +184,44 @@ def generate_mlp(path, kind, config, seed):
     write(path, {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
                  "hidden_act": config.hidden_act},
           {"x": x, "y": y, "grad_y": grad_y, "grad_x": grad_x,
-           **named("weights", weights), **named("gradients", gradients)})
+           **named("weights", weights, rename), **named("gradients", gradients, rename)})
     return weights, x, y, grad_y
+
+
+def unpack_experts(packed, bias, down, down_bias):
+    """The one expert's tensors as nn.Linear would hold them: its store is transposed, gate and up
+    are interleaved."""
+    return {"gate_proj.weight": packed[0, :, ::2].T, "up_proj.weight": packed[0, :, 1::2].T,
+            "down_proj.weight": down[0].T, "gate_proj.bias": bias[0, ::2],
+            "up_proj.bias": bias[0, 1::2], "down_proj.bias": down_bias[0]}
+
+
+def generate_experts(path, config, seed):
+    """A clamped gated FFN with an offset: one expert of gpt-oss, to which every row is routed."""
+    random = np.random.default_rng(seed)
+    model = GptOssExperts(config).double()
+    tensors = [model.gate_up_proj, model.gate_up_proj_bias, model.down_proj, model.down_proj_bias]
+    values = [random_weight(random, "", tuple(tensor.shape)) for tensor in tensors]
+    with torch.no_grad():
+        for tensor, value in zip(tensors, values):
+            tensor.copy_(torch.from_numpy(value))
+    shape = (MLP_ROWS, config.hidden_size)
+    x, grad_y = (random.standard_normal(shape).astype(np.float32) for _ in range(2))
+    x *= 8   # so that every limit cuts some
+    input = torch.from_numpy(x).double().requires_grad_()
+    y = model(input, torch.zeros(MLP_ROWS, 1, dtype=torch.long),
+              torch.ones(MLP_ROWS, 1, dtype=torch.double))
+    y.backward(torch.from_numpy(grad_y).double())
+    gate_up = x @ values[0][0] + values[1][0]
+    cut = {"gate above": gate_up[:, ::2] > model.limit, "up above": gate_up[:, 1::2] > model.limit,
+           "up below": gate_up[:, 1::2] < -model.limit}
+    print("  cut by the limits:", {name: f"{where.mean():.1%}" for name, where in cut.items()})
+    assert all(0.05 < where.mean() < 0.5 for where in cut.values())
+    gradients = unpack_experts(*(round_gradient(tensor.grad.numpy()) for tensor in tensors))
+    write(path, {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
+                 "swiglu_alpha": model.alpha, "swiglu_limit": model.limit},
+          {"x": x, "y": y.detach().numpy(), "grad_y": grad_y, "grad_x": input.grad.numpy(),
+           **named("weights", unpack_experts(*values)), **named("gradients", gradients)})
 
 
 def check_gelu_forms(config, weights, x, y, grad_y):
@@ -206,6 +250,15 @@ def main():
                              mlp_bias=True), seed=3)
     gemma = GemmaConfig(hidden_size=64, intermediate_size=172, hidden_act="gelu_pytorch_tanh")
     check_gelu_forms(gemma, *generate_mlp(out / "gemma_mlp.h5", GemmaMLP, gemma, seed=4))
+    generate_mlp(out / "llama_mlp.h5", LlamaMLP,
+                 LlamaConfig(hidden_size=32, intermediate_size=86, hidden_act="silu",
+                             mlp_bias=False), seed=5)
+    generate_mlp(out / "clip_mlp.h5", CLIPMLP,
+                 CLIPTextConfig(hidden_size=32, intermediate_size=86, hidden_act="quick_gelu"),
+                 seed=6, rename={"fc1": "up_proj", "fc2": "down_proj"})
+    generate_experts(out / "gpt_oss_expert.h5",
+                     GptOssConfig(hidden_size=32, intermediate_size=54, num_local_experts=1),
+                     seed=7)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ BEGIN {
     owner["mpi.h"] = "^src/comm/"
     owner["cblas.h"] = "^src/math/gemm\\.c$"
     owner["openblas_config.h"] = "^src/math/gemm\\.c$"
-    owner["hdf5.h"] = "^src/checkpoint/"
+    owner["hdf5.h"] = "^src/checkpoint/|^src/data/arrays\\.c$"
     owner["ini.h"] = "^src/config/"
 
     # where a function may be called: nowhere, or only in paths that match

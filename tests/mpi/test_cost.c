@@ -1,7 +1,7 @@
 /* What a step may cost beside its arithmetic: one exchange per region, and no memory. On 2
  * ranks. */
 #include "base/error.h"
-#include "run/plan.h"
+#include "run/plan_memory.h"
 #include "run/trainer.h"
 #include "support/support.h"
 

@@ -1,7 +1,7 @@
-/* The whole model against the naive one: loss and every gradient, and what must not be the same. On
- * 3 ranks; tp 1 runs on every rank by itself. */
+/* The whole decoder against the naive one: loss and every gradient, and what must not be the same.
+ * On 3 ranks; tp 1 runs on every rank by itself. */
 #include "base/error.h"
-#include "support/oracle.h"
+#include "support/oracle_layouts.h"
 #include "support/support.h"
 #include "support/whole.h"
 
@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_TP = 3 };
 
 /* Relative to the tensor's largest gradient; seen: 1.0e-14 in fp64, 1.6e-6 in fp32. */
 static const double tolerance = sizeof(real) == 8 ? 1e-12 : 6e-6;
@@ -32,69 +30,6 @@ static const OraclePlan base = {.vocab = 259,
                                 .shards = 8,
                                 .microbatches = 2};
 
-/* The grid of tp tensor ranks, started and opened; tp 1 is every rank by itself. */
-static void open_grid(Grid *grid, int tp) {
-    ck_assert_int_eq(comm_start(grid), 0);
-    if (tp == 1) {
-        int rank = grid->world_rank;
-        comm_stop(grid);
-        grid_serial(grid);
-        grid->world_rank = rank; /* who prints */
-    } else {
-        ck_assert_int_eq(grid_open(grid, tp, 1), 0);
-    }
-}
-
-static int most_tp(void) {
-    Grid grid;
-    ck_assert_int_eq(comm_start(&grid), 0);
-    int size = grid.world_size;
-    comm_stop(&grid);
-    return size < MOST_TP ? size : MOST_TP;
-}
-
-/* One layout of one plan: compared with the naive model, and by its bits with tp 1. */
-static void check_layout(const Oracle *oracle, const OraclePlan *plan, Grid *grid, Hash128 *first) {
-    Model model;
-    oracle_subject(&model, plan, grid);
-    oracle_weights(&model, oracle);
-    double loss = oracle_train(&model, oracle);
-    OracleResult result = oracle_compare(&model, grid, oracle, loss);
-    if (grid->world_rank == 0)
-        printf("  %-42s tp %d  loss %.1e  gradients %.1e (%s)\n", plan->name, grid->tp, result.loss,
-               result.gradient, result.tensor);
-    ck_assert_msg(result.loss <= tolerance, "%s, tp %d: loss %.17g, expected %.17g", plan->name,
-                  grid->tp, loss, oracle->loss);
-    ck_assert_msg(result.gradient <= tolerance, "%s, tp %d: gradient of %s differs by %g",
-                  plan->name, grid->tp, result.tensor, result.gradient);
-    if (plan->reduction == REDUCTION_EXACT) {
-        Hash128 hash = whole_hash(grid, &model.set, PARAM_GRADIENT);
-        hash = hash_bytes((Hash128[]){hash, hash_bytes(&loss, sizeof loss)}, 2 * sizeof hash);
-        if (grid->tp == 1 && first->high == 0) *first = hash;
-        ck_assert_msg(hash_equal(hash, *first), "%s, tp %d: other bits than at tp 1", plan->name,
-                      grid->tp);
-    }
-    model_release(&model);
-}
-
-/* All layouts. *first: the hash of the gradients at tp 1, 0 when there is none yet. */
-static void check_layouts(const Oracle *oracle, const OraclePlan *plan, Hash128 *first) {
-    for (int tp = 1; tp <= most_tp(); tp++) {
-        Grid grid;
-        open_grid(&grid, tp);
-        if (!grid.surplus) check_layout(oracle, plan, &grid, first);
-        comm_stop(&grid);
-    }
-}
-
-static void check_plan(const OraclePlan *plan) {
-    Oracle oracle;
-    Hash128 first = {0};
-    oracle_open(&oracle, plan);
-    check_layouts(&oracle, plan, &first);
-    oracle_close(&oracle);
-}
-
 START_TEST(ffn_kinds_equal_the_naive_model) {
     static const struct {
         const char *name, *kind, *activation;
@@ -110,29 +45,19 @@ START_TEST(ffn_kinds_equal_the_naive_model) {
         plan.kind = row[i].kind;
         plan.activation = row[i].activation;
         plan.tied = row[i].tied;
-        check_plan(&plan);
+        oracle_check_plan(&plan, tolerance);
     }
 }
 END_TEST
 
-/* The same bits in all modes, so one oracle and one hash serve for all. */
 START_TEST(recompute_modes_equal_the_naive_model) {
-    static const char *const name[] = {"recompute none", "recompute act", "recompute block"};
-    static const char *const kind[] = {"gated", "dense"};
-    for (int k = 0; k < 2; k++) {
-        OraclePlan plan = base;
-        plan.kind = kind[k];
-        plan.activation = k ? "gelu" : "silu";
-        Oracle oracle;
-        Hash128 first = {0};
-        oracle_open(&oracle, &plan);
-        for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_BLOCK; mode++) {
-            plan.name = name[mode];
-            plan.recompute = (Recompute)mode;
-            check_layouts(&oracle, &plan, &first);
-        }
-        oracle_close(&oracle);
-    }
+    OraclePlan plan = base;
+    plan.name = "gated silu";
+    oracle_check_modes(&plan, tolerance);
+    plan.name = "dense gelu";
+    plan.kind = "dense";
+    plan.activation = "gelu";
+    oracle_check_modes(&plan, tolerance);
 }
 END_TEST
 
@@ -144,24 +69,24 @@ START_TEST(uneven_cuts_equal_the_naive_model) {
     plan.sequences = 1;
     plan.context = 150;
     plan.threads = 3;
-    check_plan(&plan);
+    oracle_check_plan(&plan, tolerance);
     plan = base;
     plan.name = "fewer rows and channels than shards";
     plan.context = 1;
     plan.d_ff = 5;
     plan.vocab = 7;
     plan.masked = false;
-    check_plan(&plan);
+    oracle_check_plan(&plan, tolerance);
     plan = base;
     plan.name = "3 shards, no bias, no dropout";
     plan.shards = 3;
     plan.bias = false;
     plan.hidden_dropout = plan.output_dropout = 0;
-    check_plan(&plan);
+    oracle_check_plan(&plan, tolerance);
     plan = base;
     plan.name = "output dropout alone";
     plan.hidden_dropout = 0;
-    check_plan(&plan);
+    oracle_check_plan(&plan, tolerance);
 }
 END_TEST
 
@@ -175,7 +100,7 @@ START_TEST(a_chunked_head_equals_the_naive_model) {
     plan.sequences = 3;
     plan.microbatches = 1;
     plan.tied = true;
-    check_plan(&plan);
+    oracle_check_plan(&plan, tolerance);
 }
 END_TEST
 
@@ -183,12 +108,12 @@ START_TEST(allreduce_is_close) {
     OraclePlan plan = base;
     plan.name = "reduction = allreduce";
     plan.reduction = REDUCTION_ALLREDUCE;
-    check_plan(&plan);
+    oracle_check_plan(&plan, tolerance);
     plan.name = "allreduce, dense relu, block";
     plan.kind = "dense";
     plan.activation = "relu";
     plan.recompute = RECOMPUTE_BLOCK;
-    check_plan(&plan);
+    oracle_check_plan(&plan, tolerance);
 }
 END_TEST
 
@@ -266,17 +191,6 @@ END_TEST
 
 /* ---- faults that are silent elsewhere ---- */
 
-typedef void (*OnLayout)(Grid *grid);
-
-static void on_layouts(OnLayout body) {
-    for (int tp = 1; tp <= most_tp(); tp++) {
-        Grid grid;
-        open_grid(&grid, tp);
-        if (!grid.surplus) body(&grid);
-        comm_stop(&grid);
-    }
-}
-
 static void fill_tensor(Model *model, const char *name, double value) {
     const Param *param = &model->set.param[params_find(&model->set, name)];
     for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
@@ -286,7 +200,8 @@ static void fill_tensor(Model *model, const char *name, double value) {
 }
 
 /* All weights 0: the stream holds what down's bias adds to it, times the output mask. */
-static void check_bias(Grid *grid, double probability) {
+static void check_bias(Grid *grid, const void *context) {
+    double probability = *(const double *)context;
     OraclePlan plan = small_plan();
     plan.layers = 1;
     plan.hidden_dropout = 0;
@@ -311,18 +226,18 @@ static void check_bias(Grid *grid, double probability) {
     oracle_close(&oracle);
 }
 
-static void check_bias_plain(Grid *grid) { check_bias(grid, 0); }
-static void check_bias_masked(Grid *grid) { check_bias(grid, 0.25); }
-
-START_TEST(row_parallel_bias_is_added_once) { on_layouts(check_bias_plain); }
+START_TEST(row_parallel_bias_is_added_once) { oracle_on_layouts(check_bias, &(double){0}); }
 END_TEST
 
 /* What every rank holds is the mask of global row and channel: replicas agree. */
-START_TEST(output_masks_match_on_replicated_rows) { on_layouts(check_bias_masked); }
+START_TEST(output_masks_match_on_replicated_rows) {
+    oracle_on_layouts(check_bias, &(double){0.25});
+}
 END_TEST
 
 /* With an lm head of 0 every token has the probability 1/259 exactly: a padding row would count. */
-static void check_vocab(Grid *grid) {
+static void check_vocab(Grid *grid, const void *context) {
+    (void)context;
     OraclePlan plan = small_plan();
     Oracle oracle;
     Model model;
@@ -337,10 +252,11 @@ static void check_vocab(Grid *grid) {
     oracle_close(&oracle);
 }
 
-START_TEST(vocab_259_over_8_shards_has_no_padding) { on_layouts(check_vocab); }
+START_TEST(vocab_259_over_8_shards_has_no_padding) { oracle_on_layouts(check_vocab, NULL); }
 END_TEST
 
-static void check_evaluation(Grid *grid) {
+static void check_evaluation(Grid *grid, const void *context) {
+    (void)context;
     OraclePlan plan = small_plan(), plain = plan;
     plain.hidden_dropout = plain.output_dropout = 0;
     Oracle oracle;
@@ -360,7 +276,7 @@ static void check_evaluation(Grid *grid) {
     oracle_close(&oracle);
 }
 
-START_TEST(evaluation_has_no_dropout) { on_layouts(check_evaluation); }
+START_TEST(evaluation_has_no_dropout) { oracle_on_layouts(check_evaluation, NULL); }
 END_TEST
 
 int main(int argc, char **argv) {

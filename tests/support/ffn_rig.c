@@ -2,38 +2,63 @@
 
 #include "base/error.h"
 #include "nn/residual.h"
+#include "support/naive.h"
+#include "support/oracle.h"
 #include "support/support.h"
 #include "support/whole.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-enum { STEP = 3, MICROBATCH = 2 };
 
 static void take_all(FfnRig *rig, int64_t rows, int64_t d_model) {
-    Tensor *buffer[] = {&rig->x, &rig->y, &rig->dy, &rig->dx, &rig->zero};
-    for (int i = 0; i < 5; i++)
-        *buffer[i] =
-            tensor_view(arena_take(&rig->arena, rows * d_model, sizeof(real)), rows, d_model);
+    Tensor *buffer[] = {&rig->x, &rig->dy, &rig->y, &rig->dx, &rig->zero};
+    for (int i = 0; i < 5; i++) {
+        int64_t stride = d_model + (i < 2 ? rig->plan.gap : 0);
+        real *data = arena_take(&rig->arena, rows * stride, sizeof(real));
+        *buffer[i] = (Tensor){data, rows, d_model, stride};
+    }
     ffn_take(&rig->ffn, &rig->arena, rig->set.tensor_rank, &rig->saved, &rig->saved);
     workspace_take(&rig->space, &rig->arena);
 }
 
+FfnConfig ffn_rig_config(const FfnRigPlan *plan) {
+    const FfnKind *kind = ffn_find(plan->kind);
+    return (FfnConfig){.kind = plan->kind,
+                       .branches = {.activation = activation_find(plan->activation),
+                                    .beta = plan->beta == 0 ? 1 : plan->beta,
+                                    .gate_clamp = plan->gate_clamp,
+                                    .linear_clamp = plan->linear_clamp,
+                                    .linear_offset = plan->linear_offset},
+                       .d_model = plan->d_model,
+                       .d_ff = plan->d_ff,
+                       .gate_bias = plan->gate_bias || (plan->bias && kind && kind->has_gate),
+                       .up_bias = plan->up_bias || plan->bias,
+                       .down_bias = plan->down_bias || plan->bias,
+                       .hidden_dropout = plan->hidden_dropout,
+                       .seed = plan->seed,
+                       .init_in = 1,
+                       .init_out = 1};
+}
+
+const char *ffn_rig_name(const FfnRig *rig) {
+    static char name[200];
+    const FfnRigPlan *p = &rig->plan;
+    snprintf(name, sizeof name,
+             "%s %s, tp %d, %d rows, d_ff %d in %d shards, biases %d%d%d, dropout %g, beta %g, "
+             "clamps %g %g, offset %g, gap %d",
+             p->kind, p->activation, rig->grid->tp, (int)p->rows, (int)p->d_ff, p->shards,
+             rig->ffn.gate_bias >= 0, rig->ffn.up_bias >= 0, rig->ffn.down_bias >= 0,
+             p->hidden_dropout, p->beta, p->gate_clamp, p->linear_clamp, p->linear_offset,
+             (int)p->gap);
+    return name;
+}
+
 void ffn_rig_open(FfnRig *rig, Grid *grid, const FfnRigPlan *plan) {
-    *rig = (FfnRig){.grid = grid, .axis = axis_layout(plan->d_ff, plan->shards, grid->tp)};
+    *rig = (FfnRig){
+        .plan = *plan, .grid = grid, .axis = axis_layout(plan->d_ff, plan->shards, grid->tp)};
     rig->space = (Workspace){
         .threads = 1, .rows = plan->rows, .row_shards = shard_count(plan->rows, plan->shards)};
-    FfnConfig config = {.kind = plan->kind,
-                        .branches = {activation_find(plan->activation), 1, 0, 0, 0},
-                        .d_model = plan->d_model,
-                        .d_ff = plan->d_ff,
-                        .gate_bias = plan->bias,
-                        .up_bias = plan->bias,
-                        .down_bias = plan->bias,
-                        .hidden_dropout = plan->hidden_dropout,
-                        .seed = plan->seed,
-                        .init_in = 1,
-                        .init_out = 1};
+    FfnConfig config = ffn_rig_config(plan);
     ExchangeSpec spec = {.group = GROUP_TENSOR,
                          .axis = &rig->axis,
                          .rows = plan->rows,
@@ -47,6 +72,9 @@ void ffn_rig_open(FfnRig *rig, Grid *grid, const FfnRigPlan *plan) {
     if (!status) status = arena_allocate(&rig->arena, "activations");
     ck_assert_msg(status == 0, "%s", error_message());
     take_all(rig, plan->rows, plan->d_model);
+    const Tensor gaps[] = {rig->x, rig->dy};
+    for (int64_t i = 0; i < 2 * plan->rows * plan->gap; i++)
+        tensor_row(gaps[i % 2], i / 2 / plan->gap)[plan->d_model + i / 2 % plan->gap] = (real)NAN;
     ck_assert_msg(exchange_open(&rig->exchange, grid, &spec) == 0, "%s", error_message());
 }
 
@@ -58,11 +86,10 @@ void ffn_rig_close(FfnRig *rig) {
     *rig = (FfnRig){0};
 }
 
-/* In (-1, 1), exact in float. */
 static double value_at(uint64_t salt, uint64_t place, int64_t index) {
     uint64_t state = (salt << 48) + (place << 40) + (uint64_t)index + 1;
     for (int i = 0; i < 2; i++) state = (state ^ state >> 31) * 0xbf58476d1ce4e5b9u;
-    return (double)(state >> 41) * 0x1p-22 - 1;
+    return (double)(state >> 57) * 0x1p-6 - 1;
 }
 
 void ffn_rig_fill(FfnRig *rig, uint64_t salt) {
@@ -75,12 +102,13 @@ void ffn_rig_fill(FfnRig *rig, uint64_t salt) {
         }
     }
     for (int64_t i = 0; i < rig->x.rows * rig->x.cols; i++) {
-        rig->x.data[i] = (real)value_at(salt, 100, i);
-        rig->dy.data[i] = (real)value_at(salt, 101, i);
+        int64_t row = i / rig->x.cols, col = i % rig->x.cols;
+        tensor_row(rig->x, row)[col] = (real)value_at(salt, 100, i);
+        tensor_row(rig->dy, row)[col] = (real)value_at(salt, 101, i);
     }
 }
 
-static Pass pass_of(bool training) { return (Pass){STEP, MICROBATCH, training}; }
+static Pass pass_of(bool training) { return (Pass){ORACLE_STEP, FFN_RIG_MICROBATCH, training}; }
 
 void ffn_rig_forward(FfnRig *rig, bool training) {
     Pass pass = pass_of(training);
@@ -92,6 +120,26 @@ void ffn_rig_forward(FfnRig *rig, bool training) {
     residual_add(&rig->space, rig->zero, rig->y,
                  bias ? param_shard(&rig->set, bias, PARAM_VALUE, 0).data : NULL,
                  &(Dropout){.probability = 0}, rig->y);
+}
+
+static void spoil(const Sharded *sharded) {
+    for (int s = (int)sharded->owned.begin; s < sharded->owned.end; s++) {
+        Tensor shard = sharded->shard[s];
+        for (int64_t i = 0; i < shard.rows * shard.cols; i++) shard.data[i] = (real)NAN;
+    }
+}
+
+void ffn_rig_recompute(FfnRig *rig, bool training, Recompute mode) {
+    Pass pass = pass_of(training);
+    if (mode == RECOMPUTE_NONE) return;
+    spoil(&rig->saved.hidden);
+    if (mode == RECOMPUTE_ACT) {
+        ffn_activate(&rig->ffn, &pass, &rig->saved);
+        return;
+    }
+    spoil(&rig->saved.gate);
+    spoil(&rig->saved.up);
+    ck_assert_int_eq(ffn_hidden(&rig->ffn, &pass, rig->x, &rig->saved), 0);
 }
 
 void ffn_rig_backward(FfnRig *rig, bool training) {
@@ -110,6 +158,13 @@ const Param *ffn_rig_param(const FfnRig *rig, const char *name) {
     snprintf(full, sizeof full, "mlp.%s", name);
     int place = params_find(&rig->set, full);
     return place < 0 ? NULL : &rig->set.param[place];
+}
+
+double *ffn_rig_rows(Tensor x) {
+    double *rows = naive_array(x.rows * x.cols);
+    for (int64_t i = 0; i < x.rows * x.cols; i++)
+        rows[i] = (double)tensor_row(x, i / x.cols)[i % x.cols];
+    return rows;
 }
 
 double *ffn_rig_hidden(const FfnRig *rig) {

@@ -56,11 +56,12 @@ static void declare_layer(NaiveModel *model, int layer) {
     declare_in_layer(model, layer, "self_attn.o_proj.weight", d, d);
     declare_in_layer(model, layer, "post_attention_layernorm.weight", d, 1);
     if (c->gated) declare_in_layer(model, layer, "mlp.gate_proj.weight", c->d_ff, d);
-    if (c->gated && c->bias) declare_in_layer(model, layer, "mlp.gate_proj.bias", c->d_ff, 1);
+    if (c->gated && (c->bias || c->gate_bias))
+        declare_in_layer(model, layer, "mlp.gate_proj.bias", c->d_ff, 1);
     declare_in_layer(model, layer, "mlp.up_proj.weight", c->d_ff, d);
-    if (c->bias) declare_in_layer(model, layer, "mlp.up_proj.bias", c->d_ff, 1);
+    if (c->bias || c->up_bias) declare_in_layer(model, layer, "mlp.up_proj.bias", c->d_ff, 1);
     declare_in_layer(model, layer, "mlp.down_proj.weight", d, c->d_ff);
-    if (c->bias) declare_in_layer(model, layer, "mlp.down_proj.bias", d, 1);
+    if (c->bias || c->down_bias) declare_in_layer(model, layer, "mlp.down_proj.bias", d, 1);
 }
 
 NaiveModel *naive_open(const NaiveConfig *config) {
@@ -167,6 +168,7 @@ static NaiveFfn ffn_of(const NaiveModel *model, int layer) {
                       .d_ff = c->d_ff,
                       .gated = c->gated,
                       .activation = c->activation,
+                      .branches = c->branches,
                       .gate = in_layer(model, naive_weight, layer, "mlp.gate_proj.weight"),
                       .up = in_layer(model, naive_weight, layer, "mlp.up_proj.weight"),
                       .down = in_layer(model, naive_weight, layer, "mlp.down_proj.weight"),

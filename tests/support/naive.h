@@ -22,13 +22,29 @@
 enum { NAIVE_HIDDEN, NAIVE_OUTPUT };
 typedef double (*NaiveMask)(void *context, int site, int layer, int64_t row, int64_t channel);
 
+/* ---- What an FFN does between its projections and the product; zeros: the plain form ----
+ *
+ *     gated   act(min(gate, gate_clamp)) * (clamp(up, +-linear_clamp) + linear_offset)
+ *     dual    act(gate) * act(up)
+ *
+ * A clamp of 0 is none; a beta of 0 is 1. */
+typedef struct {
+    bool dual;
+    double beta; /* of silu */
+    double gate_clamp, linear_clamp, linear_offset;
+} NaiveBranches;
+
 /* ---- The model ---- */
 
 typedef struct {
     int64_t vocab, d_model, layers, heads, kv_heads, d_ff;
     int64_t sequences, context;
-    bool gated, tied, bias; /* bias: on gate, up and down */
-    const char *activation; /* silu, gelu (erf form), gelu_tanh, relu */
+    bool gated, tied; /* gated: there is a gate (dual has one too) */
+    bool bias;        /* on gate, up and down, or on single ones: */
+    bool gate_bias, up_bias, down_bias;
+    const char
+        *activation; /* silu, gelu (erf form), gelu_tanh, relu, quick_gelu, sigmoid, identity */
+    NaiveBranches branches;
     double rms_eps, rope_theta;
     NaiveMask mask; /* NULL: no dropout */
     void *mask_context;
@@ -67,8 +83,9 @@ const double *naive_embedding_gradient(const NaiveModel *model);
 
 typedef struct {
     int64_t rows, d_model, d_ff; /* T, D, F */
-    bool gated;
+    bool gated;                  /* there is a gate (dual has one too) */
     const char *activation;
+    NaiveBranches branches;
     const double *gate, *up, *down;                /* [F, D], [F, D], [D, F]; dense has no gate */
     const double *gate_bias, *up_bias, *down_bias; /* [F], [F], [D], or NULL */
     NaiveMask mask;                                /* on act * up, and after down's bias */
@@ -139,8 +156,9 @@ void naive_rms_norm(int64_t rows, int64_t n, const double *x, const double *gain
 void naive_rms_norm_backward(int64_t rows, int64_t n, const double *x, const double *gain,
                              double eps, const double *dy, double *dx, double *dgain);
 
-double naive_activation(const char *name, double z);
-double naive_activation_slope(const char *name, double z);
+/* Infinities give the limit; NaN gives NaN. beta is for silu, 1 or 0 otherwise. */
+double naive_activation(const char *name, double beta, double z);
+double naive_activation_slope(const char *name, double beta, double z);
 
 /* Sum over rows with target >= 0 of -log softmax(logits [rows, vocab])[target]; dlogits may be
  * NULL and otherwise receives (not adds) that sum's gradient times scale. */

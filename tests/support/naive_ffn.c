@@ -1,10 +1,36 @@
 #include "support/naive.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static double mask_factor(const NaiveFfn *ffn, int site, int64_t row, int64_t channel) {
     if (!ffn->mask) return 1;
     return ffn->mask(ffn->mask_context, site, ffn->layer, row, channel);
+}
+
+/* What down is given of one channel, before the mask, and its derivatives. */
+typedef struct {
+    double value, gate_slope, up_slope;
+} Product;
+
+static Product product_of(const NaiveFfn *ffn, double gate, double up) {
+    const char *activation = ffn->activation;
+    const NaiveBranches *b = &ffn->branches;
+    if (!ffn->gated)
+        return (Product){naive_activation(activation, b->beta, up), 0,
+                         naive_activation_slope(activation, b->beta, up)};
+    bool gate_passes = !(b->gate_clamp > 0 && gate > b->gate_clamp);
+    double clamped = gate_passes ? gate : b->gate_clamp;
+    double act = naive_activation(activation, b->beta, clamped);
+    double act_slope = gate_passes ? naive_activation_slope(activation, b->beta, clamped) : 0;
+    if (b->dual) {
+        double other = naive_activation(activation, b->beta, up);
+        return (Product){act * other, act_slope * other,
+                         act * naive_activation_slope(activation, b->beta, up)};
+    }
+    bool up_passes = !(b->linear_clamp > 0 && fabs(up) > b->linear_clamp);
+    double linear = (up_passes ? up : copysign(b->linear_clamp, up)) + b->linear_offset;
+    return (Product){act * linear, act_slope * linear, up_passes ? act : 0};
 }
 
 /* Everything between x and y that backward needs, computed from x each time; all [T, F]. */
@@ -26,9 +52,8 @@ static Inner compute_inner(const NaiveFfn *ffn, const double *x) {
         naive_linear(rows, width, ffn->d_model, x, ffn->gate, ffn->gate_bias, inner.gate);
     naive_linear(rows, width, ffn->d_model, x, ffn->up, ffn->up_bias, inner.up);
     for (int64_t i = 0; i < size; i++) {
-        double product = ffn->gated ? naive_activation(ffn->activation, inner.gate[i]) * inner.up[i]
-                                    : naive_activation(ffn->activation, inner.up[i]);
-        inner.hidden[i] = product * mask_factor(ffn, NAIVE_HIDDEN, i / width, i % width);
+        inner.hidden[i] = product_of(ffn, inner.gate[i], inner.up[i]).value *
+                          mask_factor(ffn, NAIVE_HIDDEN, i / width, i % width);
     }
     return inner;
 }
@@ -44,14 +69,10 @@ void naive_ffn(const NaiveFfn *ffn, const double *x, double *y) {
 /* Turns the gradient of hidden into those of the preactivations; dup comes in as dhidden. */
 static void product_backward(const NaiveFfn *ffn, const Inner *inner, double *dgate, double *dup) {
     for (int64_t i = 0; i < ffn->rows * ffn->d_ff; i++) {
+        Product product = product_of(ffn, inner->gate[i], inner->up[i]);
         double dproduct = dup[i] * mask_factor(ffn, NAIVE_HIDDEN, i / ffn->d_ff, i % ffn->d_ff);
-        if (ffn->gated) {
-            double slope = naive_activation_slope(ffn->activation, inner->gate[i]);
-            dgate[i] = dproduct * inner->up[i] * slope;
-            dup[i] = dproduct * naive_activation(ffn->activation, inner->gate[i]);
-        } else {
-            dup[i] = dproduct * naive_activation_slope(ffn->activation, inner->up[i]);
-        }
+        dgate[i] = dproduct * product.gate_slope;
+        dup[i] = dproduct * product.up_slope;
     }
 }
 

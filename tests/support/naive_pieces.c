@@ -106,18 +106,36 @@ static double gelu_tanh_slope(double z) {
     return 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
 }
 
+/* Hendrycks and Gimpel 2016, section 2: z sigmoid(1.702 z). */
+static double quick_gelu(double z) { return silu(1.702 * z) / 1.702; }
+
+static double quick_gelu_slope(double z) { return silu_slope(1.702 * z); }
+
+static double sigmoid_slope(double z) { return sigmoid(z) * (1 - sigmoid(z)); }
+
 static double relu(double z) { return z > 0 ? z : 0; }
 
 static double relu_slope(double z) { return z > 0 ? 1 : 0; }
 
+static double identity(double z) { return z; }
+
+static double identity_slope(double z) {
+    (void)z;
+    return 1;
+}
+
 static const struct {
     const char *name;
     double (*value)(double z), (*slope)(double z);
+    double left; /* the value at minus infinity */
 } activation_table[] = {
-    {"silu", silu, silu_slope},
-    {"gelu", gelu, gelu_slope},
-    {"gelu_tanh", gelu_tanh, gelu_tanh_slope},
-    {"relu", relu, relu_slope},
+    {"silu", silu, silu_slope, 0},
+    {"gelu", gelu, gelu_slope, 0},
+    {"gelu_tanh", gelu_tanh, gelu_tanh_slope, 0},
+    {"relu", relu, relu_slope, 0},
+    {"quick_gelu", quick_gelu, quick_gelu_slope, 0},
+    {"sigmoid", sigmoid, sigmoid_slope, 0},
+    {"identity", identity, identity_slope, -INFINITY},
 };
 
 static int find_activation(const char *name) {
@@ -128,12 +146,21 @@ static int find_activation(const char *name) {
     abort();
 }
 
-double naive_activation(const char *name, double z) {
-    return activation_table[find_activation(name)].value(z);
+/* z sigmoid(beta z) = silu(beta z) / beta. */
+double naive_activation(const char *name, double beta, double z) {
+    int row = find_activation(name);
+    double scale = beta == 0 ? 1 : beta;
+    if (isnan(z)) return z;
+    if (z == -INFINITY) return activation_table[row].left;
+    return activation_table[row].value(scale * z) / scale;
 }
 
-double naive_activation_slope(const char *name, double z) {
-    return activation_table[find_activation(name)].slope(z);
+double naive_activation_slope(const char *name, double beta, double z) {
+    const double far = 1e100; /* where every slope has its limit and nothing overflows yet */
+    int row = find_activation(name);
+    double scale = beta == 0 ? 1 : beta;
+    if (isnan(z)) return z;
+    return activation_table[row].slope(scale * (z > far ? far : z < -far ? -far : z));
 }
 
 double naive_cross_entropy(int64_t rows, int64_t vocab, const double *logits,

@@ -33,52 +33,107 @@ static double next_value(uint64_t *state) {
     return (double)(*state >> 41) * 0x1p-22 - 1;
 }
 
-/* Weights are spread wide enough for the activations to bend; gains lie around 1. */
-static void fill_weights(NaiveModel *naive) {
+const char *oracle_tensor(const Oracle *oracle, int index, int64_t *size) {
     const char *name;
     int64_t rows, columns;
+    if (oracle->mlp) {
+        const NaiveTensors *tensors = naive_mlp_tensors(oracle->mlp);
+        if (index >= tensors->count) return NULL;
+        *size = tensors->tensor[index].rows * tensors->tensor[index].columns;
+        return tensors->tensor[index].name;
+    }
+    if (!naive_tensor(oracle->naive, index, &name, &rows, &columns)) return NULL;
+    *size = rows * columns;
+    return name;
+}
+
+double *oracle_weight(const Oracle *oracle, const char *name) {
+    if (!oracle->mlp) return naive_weight(oracle->naive, name);
+    const NaiveTensor *tensor = naive_tensors_find(naive_mlp_tensors(oracle->mlp), name);
+    return tensor ? tensor->weight : NULL;
+}
+
+double *oracle_gradient(const Oracle *oracle, const char *name) {
+    if (!oracle->mlp) return naive_gradient(oracle->naive, name);
+    const NaiveTensor *tensor = naive_tensors_find(naive_mlp_tensors(oracle->mlp), name);
+    return tensor ? tensor->gradient : NULL;
+}
+
+/* Weights are spread wide enough for the activations to bend; gains lie around 1. */
+static void fill_weights(Oracle *oracle) {
+    const char *name;
+    int64_t size;
     uint64_t state = 20240607;
-    for (int i = 0; naive_tensor(naive, i, &name, &rows, &columns); i++) {
-        double *weight = naive_weight(naive, name);
+    for (int i = 0; (name = oracle_tensor(oracle, i, &size)); i++) {
+        double *weight = oracle_weight(oracle, name);
         bool gain = strstr(name, "norm") != NULL, embedding = strstr(name, "embed") != NULL;
         double spread = embedding ? 1 : strstr(name, "bias") ? 0.5 : 0.25;
-        for (int64_t j = 0; j < rows * columns; j++)
+        for (int64_t j = 0; j < size; j++)
             weight[j] = (double)(float)(gain + spread * next_value(&state));
     }
 }
 
 static int64_t row_count(const OraclePlan *plan) { return plan->sequences * plan->context; }
 
+static int32_t next_class(uint64_t *state, int64_t classes) {
+    return (int32_t)((next_value(state) + 1) / 2 * (double)classes);
+}
+
 static void fill_tokens(Oracle *oracle) {
     const OraclePlan *plan = &oracle->plan;
+    bool decoder = plan->model == MODEL_DECODER;
     int64_t count = plan->microbatches * row_count(plan);
     uint64_t state = 4711;
     oracle->tokens = calloc((size_t)count, sizeof *oracle->tokens);
     oracle->targets = calloc((size_t)count, sizeof *oracle->targets);
     ck_assert(oracle->tokens && oracle->targets);
     for (int64_t t = 0; t < count; t++) {
-        oracle->tokens[t] = (int32_t)((next_value(&state) + 1) / 2 * (double)plan->vocab);
-        oracle->targets[t] = (int32_t)((next_value(&state) + 1) / 2 * (double)plan->vocab);
+        if (decoder) oracle->tokens[t] = next_class(&state, plan->vocab);
+        oracle->targets[t] = next_class(&state, decoder ? plan->vocab : plan->outputs);
         if (plan->masked && t % 5 == 3) oracle->targets[t] = t % 2 ? -1 : -100;
         oracle->divisor += oracle->targets[t] >= 0;
     }
 }
 
-void oracle_run(Oracle *oracle) {
-    int64_t rows = row_count(&oracle->plan);
-    naive_zero_gradients(oracle->naive);
-    oracle->loss = 0;
-    for (int m = 0; m < oracle->plan.microbatches; m++) {
-        oracle->microbatch = ORACLE_FIRST_MICROBATCH + m;
-        oracle->loss += naive_forward(oracle->naive, oracle->tokens + m * rows,
-                                      oracle->targets + m * rows, oracle->divisor);
-        naive_backward(oracle->naive);
+static void fill_rows(int64_t count, uint64_t key, double **values, real **reals) {
+    *values = naive_array(count);
+    *reals = calloc((size_t)count, sizeof **reals);
+    ck_assert_ptr_nonnull(*reals);
+    for (int64_t i = 0; i < count; i++) {
+        (*values)[i] = 2 * next_value(&key);
+        (*reals)[i] = (real)(*values)[i];
     }
 }
 
-void oracle_open(Oracle *oracle, const OraclePlan *plan) {
-    *oracle = (Oracle){.plan = *plan};
-    bool dropout = plan->hidden_dropout > 0 || plan->output_dropout > 0;
+static double forward(Oracle *oracle, int m) {
+    const OraclePlan *plan = &oracle->plan;
+    int64_t first = m * row_count(plan);
+    if (oracle->mlp)
+        return naive_mlp_forward(oracle->mlp, oracle->inputs + first * plan->inputs,
+                                 oracle->targets + first, oracle->values + first * plan->outputs,
+                                 oracle->divisor);
+    return naive_forward(oracle->naive, oracle->tokens + first, oracle->targets + first,
+                         oracle->divisor);
+}
+
+void oracle_run(Oracle *oracle) {
+    oracle->loss = 0;
+    if (oracle->mlp)
+        naive_tensors_zero_gradients(naive_mlp_tensors(oracle->mlp));
+    else
+        naive_zero_gradients(oracle->naive);
+    for (int m = 0; m < oracle->plan.microbatches; m++) {
+        oracle->microbatch = ORACLE_FIRST_MICROBATCH + m;
+        oracle->loss += forward(oracle, m);
+        if (oracle->mlp)
+            naive_mlp_backward(oracle->mlp);
+        else
+            naive_backward(oracle->naive);
+    }
+}
+
+static NaiveModel *open_decoder(Oracle *oracle, NaiveMask mask) {
+    const OraclePlan *plan = &oracle->plan;
     NaiveConfig config = {.vocab = plan->vocab,
                           .d_model = plan->d_model,
                           .layers = plan->layers,
@@ -87,29 +142,71 @@ void oracle_open(Oracle *oracle, const OraclePlan *plan) {
                           .d_ff = plan->d_ff,
                           .sequences = plan->sequences,
                           .context = plan->context,
-                          .gated = !strcmp(plan->kind, "gated"),
+                          .gated = strcmp(plan->kind, "dense") != 0,
                           .tied = plan->tied,
                           .bias = plan->bias,
                           .activation = plan->activation,
+                          .branches = {.dual = !strcmp(plan->kind, "dual")},
                           .rms_eps = 1e-5,
                           .rope_theta = 10000,
-                          .mask = dropout ? naive_mask : NULL,
+                          .mask = mask,
                           .mask_context = oracle};
-    oracle->naive = naive_open(&config);
-    fill_weights(oracle->naive);
+    return naive_open(&config);
+}
+
+static NaiveMlp *open_mlp(Oracle *oracle, NaiveMask mask) {
+    const OraclePlan *plan = &oracle->plan;
+    bool gated = strcmp(plan->kind, "dense") != 0;
+    NaiveMlpConfig config = {.inputs = plan->inputs,
+                             .outputs = plan->outputs,
+                             .layers = plan->layers,
+                             .squared = plan->loss == LOSS_SQUARED_ERROR,
+                             .gate_bias = gated && plan->bias,
+                             .up_bias = plan->bias,
+                             .down_bias = plan->bias,
+                             .ffn = {.rows = row_count(plan),
+                                     .d_model = plan->d_model,
+                                     .d_ff = plan->d_ff,
+                                     .gated = gated,
+                                     .activation = plan->activation,
+                                     .branches = {.dual = !strcmp(plan->kind, "dual")},
+                                     .mask = mask,
+                                     .mask_context = oracle},
+                             .rms_eps = 1e-5};
+    return naive_mlp_open(&config);
+}
+
+void oracle_open(Oracle *oracle, const OraclePlan *plan) {
+    *oracle = (Oracle){.plan = *plan};
+    int64_t rows = plan->microbatches * row_count(plan);
+    NaiveMask mask = plan->hidden_dropout > 0 || plan->output_dropout > 0 ? naive_mask : NULL;
+    if (plan->model == MODEL_MLP) {
+        oracle->mlp = open_mlp(oracle, mask);
+        fill_rows(rows * plan->inputs, 12, &oracle->inputs, &oracle->real_inputs);
+        fill_rows(rows * plan->outputs, 34, &oracle->values, &oracle->real_values);
+    } else {
+        oracle->naive = open_decoder(oracle, mask);
+    }
+    fill_weights(oracle);
     fill_tokens(oracle);
     oracle_run(oracle);
 }
 
 void oracle_close(Oracle *oracle) {
-    naive_close(oracle->naive);
-    free(oracle->tokens);
-    free(oracle->targets);
+    if (oracle->naive) naive_close(oracle->naive);
+    if (oracle->mlp) naive_mlp_close(oracle->mlp);
+    void *const arrays[] = {oracle->tokens, oracle->targets,     oracle->inputs,
+                            oracle->values, oracle->real_inputs, oracle->real_values};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     *oracle = (Oracle){0};
 }
 
 void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid) {
     ModelConfig config = {
+        .kind = plan->model,
+        .inputs = plan->inputs,
+        .outputs = plan->outputs,
+        .loss = plan->loss,
         .vocab = plan->vocab,
         .layers = plan->layers,
         .context = plan->context,
@@ -121,7 +218,7 @@ void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid) {
                 {activation_find(plan->activation), 1, 0, 0, 0},
                 plan->d_model,
                 plan->d_ff,
-                plan->bias,
+                plan->bias && strcmp(plan->kind, "dense"),
                 plan->bias,
                 plan->bias,
                 plan->hidden_dropout,
@@ -146,21 +243,32 @@ void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid) {
 void oracle_weights(Model *model, const Oracle *oracle) {
     for (int p = 0; p < model->set.count; p++) {
         const Param *param = &model->set.param[p];
-        const double *weight = naive_weight(oracle->naive, param->name);
+        const double *weight = oracle_weight(oracle, param->name);
         ck_assert_msg(weight != NULL, "%s: the naive model has no %s", oracle->plan.name,
                       param->name);
         whole_scatter(&model->set, param, PARAM_VALUE, weight);
     }
 }
 
+Microbatch oracle_batch(const Oracle *oracle, int m) {
+    const OraclePlan *plan = &oracle->plan;
+    int64_t rows = row_count(plan), first = m * rows;
+    Microbatch batch = {.tokens = oracle->tokens + first, .targets = oracle->targets + first};
+    if (!oracle->mlp) return batch;
+    batch.tokens = NULL;
+    batch.inputs = tensor_view(oracle->real_inputs + first * plan->inputs, rows, plan->inputs);
+    if (plan->loss == LOSS_SQUARED_ERROR)
+        batch.values =
+            tensor_view(oracle->real_values + first * plan->outputs, rows, plan->outputs);
+    return batch;
+}
+
 double oracle_train(Model *model, const Oracle *oracle) {
-    int64_t rows = row_count(&oracle->plan);
     double total = 0;
     memset(model->set.arena[PARAM_GRADIENT], 0, params_bytes(&model->set, 1));
     for (int m = 0; m < oracle->plan.microbatches; m++) {
         Pass pass = {ORACLE_STEP, ORACLE_FIRST_MICROBATCH + m, true};
-        Microbatch batch = {.tokens = oracle->tokens + m * rows,
-                            .targets = oracle->targets + m * rows};
+        Microbatch batch = oracle_batch(oracle, m);
         double loss;
         int status = model_train(model, &pass, &batch, 1 / oracle->divisor, &loss);
         ck_assert_msg(status == 0, "%s: %s", oracle->plan.name, error_message());
@@ -170,11 +278,9 @@ double oracle_train(Model *model, const Oracle *oracle) {
 }
 
 double oracle_evaluate(Model *model, const Oracle *oracle) {
-    int64_t rows = row_count(&oracle->plan);
     double total = 0;
     for (int m = 0; m < oracle->plan.microbatches; m++) {
-        Microbatch batch = {.tokens = oracle->tokens + m * rows,
-                            .targets = oracle->targets + m * rows};
+        Microbatch batch = oracle_batch(oracle, m);
         double loss;
         int64_t hits;
         int status = model_evaluate(model, &batch, &loss, &hits);
@@ -187,15 +293,14 @@ double oracle_evaluate(Model *model, const Oracle *oracle) {
 OracleResult oracle_compare(const Model *model, Grid *grid, const Oracle *oracle, double loss) {
     OracleResult result = {.loss = whole_difference(1, &loss, &oracle->loss), .tensor = "none"};
     const char *name;
-    int64_t rows, columns;
+    int64_t size;
     int count = 0;
-    for (; naive_tensor(oracle->naive, count, &name, &rows, &columns); count++) {
+    for (; (name = oracle_tensor(oracle, count, &size)); count++) {
         int place = params_find(&model->set, name);
         ck_assert_msg(place >= 0, "%s: there is no %s", oracle->plan.name, name);
         double *gradient =
             whole_gather(grid, &model->set, &model->set.param[place], PARAM_GRADIENT);
-        double difference =
-            whole_difference(rows * columns, gradient, naive_gradient(oracle->naive, name));
+        double difference = whole_difference(size, gradient, oracle_gradient(oracle, name));
         free(gradient);
         if (difference <= result.gradient) continue;
         result.gradient = difference;

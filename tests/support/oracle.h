@@ -1,6 +1,6 @@
-/* A weft model beside the naive one: the same weights, tokens and masks.
+/* A weft model, decoder or mlp, beside the naive one: the same weights, data and masks.
  *
- *     oracle_open(&oracle, &plan);          the naive model: weights, tokens, loss and gradients
+ *     oracle_open(&oracle, &plan);          the naive model: weights, data, loss and gradients
  *     oracle_subject(&model, &oracle, plan.recompute ..., &grid);        weft's, with those weights
  *     double loss = oracle_train(&model, &oracle);
  *     OracleResult result = oracle_compare(&model, &grid, &oracle, loss);
@@ -8,17 +8,20 @@
  *     oracle_close(&oracle);
  *
  * The masks of the naive side come straight from Random123, by the layout that tensor/philox.h
- * documents. Weights, tokens and biases are a fixed pseudo-random sequence, exact in float.
+ * documents. Weights and data are a fixed pseudo-random sequence, exact in float.
  * gemm_setup() comes first. A function that fails ends the test. */
 #ifndef WEFT_TESTS_ORACLE_H
 #define WEFT_TESTS_ORACLE_H
 
 #include "base/hash.h"
 #include "nn/model.h"
-#include "support/naive.h"
+#include "support/naive_mlp.h"
 
 typedef struct {
     const char *name; /* for messages */
+    ModelKind model;
+    int64_t inputs, outputs; /* of an mlp; its rows are `sequences`, its context 1 */
+    HeadLoss loss;
     int64_t vocab, d_model, layers, heads, kv_heads, d_ff, sequences, context;
     const char *kind, *activation;
     bool bias, tied;
@@ -32,11 +35,14 @@ typedef struct {
 
 typedef struct {
     OraclePlan plan;
-    NaiveModel *naive;
+    NaiveModel *naive;         /* of a decoder, else NULL */
+    NaiveMlp *mlp;             /* of an mlp, else NULL */
     int32_t *tokens, *targets; /* [microbatches, T] */
-    double divisor;            /* unmasked targets */
-    double loss;               /* mean */
-    int64_t microbatch;        /* that the mask is asked for */
+    double *inputs, *values;   /* of an mlp: [microbatches, T, a or b], and the same as real: */
+    real *real_inputs, *real_values;
+    double divisor;     /* unmasked targets */
+    double loss;        /* mean */
+    int64_t microbatch; /* that the mask is asked for */
 } Oracle;
 
 void oracle_open(Oracle *oracle, const OraclePlan *plan);
@@ -44,6 +50,15 @@ void oracle_close(Oracle *oracle);
 
 /* Loss and gradients of the naive model, once more (with other masks, weights, ...). */
 void oracle_run(Oracle *oracle);
+
+/* Of the naive model, decoder or mlp: tensor number `index` (NULL beyond the last), values and
+ * gradients by name (NULL: there is none). */
+const char *oracle_tensor(const Oracle *oracle, int index, int64_t *size);
+double *oracle_weight(const Oracle *oracle, const char *name);
+double *oracle_gradient(const Oracle *oracle, const char *name);
+
+/* Microbatch number m as weft's model takes it. */
+Microbatch oracle_batch(const Oracle *oracle, int m);
 
 /* weft's model on this grid; gradients are zero. Collective over GROUP_GRID. */
 void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid);

@@ -1,6 +1,7 @@
 /* Token sources and batches. Files are memory files, reached through /proc. */
 #include "base/error.h"
 #include "data/batch.h"
+#include "data/source.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -181,7 +182,7 @@ START_TEST(training_batches_are_the_samples) {
     DatasetSpec spec = positions_spec(&file);
     Dataset data;
     ck_assert_int_eq(dataset_open(&data, &spec), 0);
-    ck_assert_int_eq(data.train_tokens, 900);
+    ck_assert_int_eq(data.train_items, 900);
     ck_assert_int_eq(data.order.samples, 112); /* (900 - 1) / 8 */
     for (int64_t step = 0; step < 60; step++)
         for (int64_t m = 0; m < 2; m++) {
@@ -296,7 +297,7 @@ START_TEST(eval_takes_a_file_of_its_own) {
     check_eval(&spec, 0, 50);
     Dataset data;
     ck_assert_int_eq(dataset_open(&data, &spec), 0);
-    ck_assert_int_eq(data.train_tokens, 200);
+    ck_assert_int_eq(data.train_items, 200);
     dataset_close(&data);
 }
 END_TEST
@@ -325,7 +326,7 @@ START_TEST(nothing_held_out_is_nothing_to_evaluate) {
     spec.held_out = 0;
     Dataset data;
     ck_assert_int_eq(dataset_open(&data, &spec), 0);
-    ck_assert_int_eq(data.train_tokens, 400);
+    ck_assert_int_eq(data.train_items, 400);
     ck_assert_int_eq(dataset_eval_batches(&data, 0), 0);
     dataset_close(&data);
 }

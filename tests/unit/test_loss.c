@@ -160,10 +160,55 @@ START_TEST(nan_is_not_lost) {
 }
 END_TEST
 
+/* All widths, so that every tail of the lanes occurs; rows apart, row 2 masked. */
+START_TEST(squared_errors_agree_with_plain_loops) {
+    enum { WIDTH = 70, LD = WIDTH + 3 };
+    const double factor = 0.3, close = 4 * ROUNDOFF;
+    static real outputs[ROWS * LD], values[ROWS * WIDTH], gradient[ROWS * LD];
+    const int32_t targets[ROWS] = {0, 4, -1, 0, 0, 9};
+    array_fill(outputs, ROWS * LD, 3, 5);
+    array_fill(values, ROWS * WIDTH, 3, 6);
+    for (int n = 1; n <= WIDTH; n++) {
+        Tensor made = {gradient, ROWS, n, LD}, value = {values, ROWS, n, WIDTH};
+        double sums[ROWS];
+        memcpy(gradient, outputs, sizeof gradient);
+        loss_squared_sums((Range){2, ROWS}, made, value, sums);
+        loss_squared_sums((Range){0, 2}, made, value, sums);
+        loss_squared_gradient((Range){0, ROWS}, made, value, targets, factor);
+        for (int t = 0; t < ROWS; t++) {
+            double sum = 0;
+            for (int i = 0; i < n; i++) {
+                double error = (double)outputs[t * LD + i] - (double)values[t * WIDTH + i];
+                double want = targets[t] < 0 ? 0 : error * factor;
+                sum += error * error;
+                ck_assert_double_le(fabs((double)gradient[t * LD + i] - want), close * fabs(want));
+            }
+            ck_assert_double_eq_tol(sums[t], sum, 1e-14 * sum);
+            ck_assert(gradient[t * LD + n] == outputs[t * LD + n]);
+        }
+    }
+}
+END_TEST
+
+START_TEST(squared_errors_keep_nan_but_of_masked_rows) {
+    real output[2] = {(real)NAN, 1}, value[2] = {0, (real)NAN};
+    double sum;
+    for (int32_t target = -1; target <= 0; target++) {
+        real row[2] = {output[0], output[1]};
+        Tensor made = tensor_view(row, 1, 2), wanted = tensor_view(value, 1, 2);
+        loss_squared_sums((Range){0, 1}, made, wanted, &sum);
+        loss_squared_gradient((Range){0, 1}, made, wanted, &target, 1);
+        ck_assert(isnan(sum));
+        for (int i = 0; i < 2; i++) ck_assert(target < 0 ? row[i] == 0 : isnan(row[i]));
+    }
+}
+END_TEST
+
 int main(void) {
     return run_suite("loss",
                      TESTS(loss_and_gradient_agree_with_plain_loops,
                            bits_do_not_depend_on_the_split_of_rows, bits_do_not_depend_on_alignment,
                            the_largest_is_found_at_every_place, large_logits_do_not_overflow,
-                           nan_is_not_lost));
+                           nan_is_not_lost, squared_errors_agree_with_plain_loops,
+                           squared_errors_keep_nan_but_of_masked_rows));
 }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "checkpoint/manifest.h"
 #include "support/checkpoint_pattern.h"
+#include "support/manifest_edit.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -25,36 +26,8 @@ static void end(void) {
     serial_end(&run);
 }
 
-/* The value behind a path like "shards/3/offset" in `manifest`, and its parent and last part. */
-static json_t *walk(json_t *manifest, const char *path, json_t **parent, char last[64]) {
-    char copy[128], *rest = copy, *part;
-    json_t *value = manifest;
-    snprintf(copy, sizeof copy, "%s", path);
-    while ((part = strsep(&rest, "/"))) {
-        *parent = value;
-        snprintf(last, 64, "%s", part);
-        value = json_is_array(value) ? json_array_get(value, strtoul(part, NULL, 10))
-                                     : json_object_get(value, part);
-    }
-    return value;
-}
-
-/* Puts `value` (taken over; NULL: nothing) in the place of what stands at `path`, and seals. */
 static void edit(const char *path, json_t *value) {
-    char last[64];
-    json_t *parent = NULL, *manifest = json_deep_copy(original);
-    ck_assert_msg(walk(manifest, path, &parent, last) != NULL, "no %s", path);
-    if (json_is_array(parent)) {
-        size_t i = strtoul(last, NULL, 10);
-        ck_assert_int_eq(
-            value ? json_array_set_new(parent, i, value) : json_array_remove(parent, i), 0);
-    } else {
-        ck_assert_int_eq(
-            value ? json_object_set_new(parent, last, value) : json_object_del(parent, last), 0);
-    }
-    if (strcmp(path, "origin")) ck_assert_int_eq(manifest_seal(manifest), 0);
-    ck_assert_int_eq(manifest_write(manifest, directory), 0);
-    json_decref(manifest);
+    manifest_edit(directory, original, path, value);
 }
 
 static void expect_refused(const char *what, const char *expected) {
@@ -173,10 +146,8 @@ START_TEST(an_edit_without_its_digest_is_seen) {
     static const char *const paths[] = {"optimizer/lr", "function/kind", "origin/tp", "step"};
     begin();
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        char last[64];
-        json_t *parent = NULL, *manifest = json_deep_copy(original);
-        walk(manifest, paths[i], &parent, last);
-        json_object_set_new(parent, last, json_integer(99));
+        json_t *manifest = json_deep_copy(original);
+        manifest_put(manifest, paths[i], json_integer(99));
         ck_assert_int_eq(manifest_write(manifest, directory), 0);
         expect_refused(paths[i], "its own digest doesn't match");
         json_decref(manifest);

@@ -1,0 +1,28 @@
+/* What kinds with two branches share, whatever they do between them. */
+#include "nn/ffn_kinds.h"
+#include "nn/linear.h"
+
+int ffn_pair_declare(Ffn *ffn, const char *prefix) {
+    int status = ffn_declare_column(ffn, prefix, "gate", INIT_KEY_GATE, ffn->config.gate_bias,
+                                    &ffn->gate, &ffn->gate_bias);
+    if (!status)
+        status = ffn_declare_column(ffn, prefix, "up", INIT_KEY_UP, ffn->config.up_bias, &ffn->up,
+                                    &ffn->up_bias);
+    if (!status)
+        status = ffn_declare_row(ffn, prefix, "down", INIT_KEY_DOWN, ffn->config.down_bias,
+                                 &ffn->down, &ffn->down_bias);
+    return status;
+}
+
+void ffn_pair_take(const Ffn *ffn, Arena *arena, int rank, int64_t rows, FfnSaved *saved) {
+    sharded_take(&saved->gate, arena, &ffn->axis, rank, 1, rows);
+    sharded_take(&saved->up, arena, &ffn->axis, rank, 1, rows);
+}
+
+int ffn_pair_project(const Ffn *ffn, Tensor x, const FfnSaved *saved) {
+    GemmList *list = &ffn->space->products;
+    const Param *param = ffn->set->param;
+    int status = linear_column_forward(list, ffn->set, &param[ffn->gate], x, &saved->gate);
+    if (!status) status = linear_column_forward(list, ffn->set, &param[ffn->up], x, &saved->up);
+    return status;
+}

@@ -1,0 +1,32 @@
+/* What a rank will hold in memory while it trains. No MPI. */
+#ifndef WEFT_RUN_PLAN_MEMORY_H
+#define WEFT_RUN_PLAN_MEMORY_H
+
+#include "config/config.h"
+
+#include <stddef.h>
+
+/* Bytes. All but `process` is what the arenas and buffers will have, to the byte. */
+typedef struct {
+    size_t parameters, gradients, moments; /* gradients: with the spares of the tree over batch
+                                              shards */
+    size_t activations, exchanges;         /* exchanges: of windows this rank's own segment */
+    size_t copy;                           /* that checkpoints are written from */
+    size_t buffers;                        /* a microbatch, sample ids, sums of the gradient norm */
+    size_t process;                        /* program and libraries, as measured: an estimate */
+} MemoryPlan;
+
+enum { MEMORY_PARTS = sizeof(MemoryPlan) / sizeof(size_t) };
+
+/* Of tensor rank `tensor_rank`, data rank `data_rank` of tp x dp. 0 or a negative code. */
+int plan_memory(const Config *config, int threads, int tp, int dp, int tensor_rank, int data_rank,
+                MemoryPlan *memory);
+
+size_t memory_plan_total(const MemoryPlan *memory);
+
+/* Activations of one rank under a recompute mode, whatever the config's is. 0 or a negative code.
+ */
+int plan_activations(const Config *config, int threads, int tp, int tensor_rank,
+                     const char *recompute, size_t *bytes);
+
+#endif

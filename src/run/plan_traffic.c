@@ -1,0 +1,120 @@
+#include "run/plan_traffic.h"
+
+#include "run/setup.h"
+#include "run/trainer.h"
+
+#include <string.h>
+
+const char *const traffic_names[TRAFFIC_KINDS] = {
+    "entry", "attention", "FFN", "head", "gradients", "norm, finite?",
+};
+
+/* A declared model at one place of a layout. */
+typedef struct {
+    const Config *config;
+    const Model *model;
+    int tensor_rank, data_rank;
+    AxisLayout batch;
+    int64_t microbatches; /* of this rank in a step */
+} Place;
+
+static ExchangeSpec tensor_sum(const Place *place, const AxisLayout *axis) {
+    return (ExchangeSpec){.group = GROUP_TENSOR,
+                          .axis = axis,
+                          .rows = place->model->space.rows,
+                          .cols = place->model->config.ffn.d_model};
+}
+
+static Traffic sums(const Place *place, const AxisLayout *axis, int64_t count) {
+    ExchangeSpec spec = tensor_sum(place, axis);
+    return (Traffic){count, count * exchange_received_predicted(&spec, place->tensor_rank)};
+}
+
+static int64_t words(size_t bytes) { return ((int64_t)bytes + 7) / 8; }
+
+/* The stream's first rows are assembled from those who own them. */
+static Traffic entry_traffic(const Place *place) {
+    const Model *model = place->model;
+    size_t bytes = sizeof(real) * (size_t)(model->space.rows * model->config.ffn.d_model);
+    return (Traffic){1, 8 * words(bytes)};
+}
+
+/* Forward and backward, and where the block is done again attention's sum once more. */
+static Traffic attention_traffic(const Place *place) {
+    int64_t times = place->model->config.recompute == RECOMPUTE_BLOCK ? 3 : 2;
+    return sums(place, &place->model->groups, times * place->model->config.layers);
+}
+
+static Traffic ffn_traffic(const Place *place) {
+    return sums(place, &place->model->channels, 2 * place->model->config.layers);
+}
+
+/* By chunk of rows: largest logit, sum of exponentials, target's logit. Then the sum of the input's
+ * gradient. */
+static Traffic head_traffic(const Place *place) {
+    const Model *model = place->model;
+    const Head *head = &model->head;
+    ExchangeSpec spec = tensor_sum(place, &head->axis);
+    int64_t rows = model->space.rows;
+    Traffic sum = sums(place, &head->axis, 1);
+    sum.collectives += 3 * head->chunks;
+    sum.bytes += rows * (int64_t)(sizeof(real) + sizeof(double)) +
+                 exchange_doubles_received_predicted(&spec, place->tensor_rank, rows);
+    return sum;
+}
+
+/* Gradients and the loss. */
+static Traffic gradient_traffic(const Place *place) {
+    ExchangeSpec spec = {
+        .group = GROUP_DATA, .axis = &place->batch, .rows = 1, .cols = place->model->set.elements};
+    return (Traffic){2, exchange_received_predicted(&spec, place->data_rank) +
+                            exchange_doubles_received_predicted(&spec, place->data_rank, 1)};
+}
+
+static Traffic norm_traffic(const Place *place) {
+    const ParamSet *set = &place->model->set;
+    int64_t shards = 0;
+    for (int i = 0; i < set->count; i++) shards += set->param[i].shards;
+    return (Traffic){1, shards * (int64_t)sizeof(double)};
+}
+
+static void add(Traffic *sum, Traffic one, int64_t times) {
+    sum->collectives += times * one.collectives;
+    sum->bytes += times * one.bytes;
+}
+
+static void count(const Place *place, int tp, int dp, Traffic traffic[TRAFFIC_KINDS]) {
+    bool attends = strcmp(place->config->model.kind, "mlp") != 0;
+    if (tp > 1) {
+        add(&traffic[TRAFFIC_ENTRY], entry_traffic(place), place->microbatches);
+        if (attends)
+            add(&traffic[TRAFFIC_ATTENTION], attention_traffic(place), place->microbatches);
+        add(&traffic[TRAFFIC_FFN], ffn_traffic(place), place->microbatches);
+        add(&traffic[TRAFFIC_HEAD], head_traffic(place), place->microbatches);
+        add(&traffic[TRAFFIC_STEP], norm_traffic(place), 1);
+    }
+    if (dp > 1) add(&traffic[TRAFFIC_GRADIENTS], gradient_traffic(place), 1);
+    if (tp * dp > 1) add(&traffic[TRAFFIC_STEP], (Traffic){1, sizeof(int64_t)}, 1);
+}
+
+int plan_traffic(const Config *config, int tp, int dp, int tensor_rank, int data_rank,
+                 Traffic traffic[TRAFFIC_KINDS]) {
+    Model model;
+    ModelConfig shape = setup_model(config, config->train.micro_batch, 1);
+    memset(traffic, 0, TRAFFIC_KINDS * sizeof *traffic);
+    int status = model_declare(&model, &shape, tensor_rank, tp);
+    if (!status) {
+        Place place = {config,
+                       &model,
+                       tensor_rank,
+                       data_rank,
+                       axis_layout(config->grid.data, (int)config->grid.data, dp),
+                       0};
+        place.microbatches =
+            range_size(axis_owned(&place.batch, data_rank)) *
+            (config->train.global_batch / config->train.micro_batch / config->grid.data);
+        count(&place, tp, dp, traffic);
+    }
+    model_forget(&model);
+    return status;
+}

@@ -1,0 +1,198 @@
+#include "run/trace_input.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "data/batch.h"
+#include "data/source.h"
+#include "run/normalisation.h"
+#include "run/setup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tokens ---- */
+
+/* tokens [T] and targets [T], on one rank. */
+static int read_window(const TraceInput *input, const Config *config, const char *path) {
+    TokenSource *source = NULL;
+    int32_t *tokens = input->batch.tokens, *targets = input->batch.targets;
+    int64_t rows = input->rows;
+    int status = source_open(&source, path, config->data.kind, (int)config->data.token_bytes,
+                             config->model.vocab);
+    if (status) return status;
+    int64_t length = source_length(source), used = length < rows ? length : rows;
+    int64_t known = length - 1 < rows ? length - 1 : rows; /* targets */
+    if (known < 1)
+        status = error_set(WEFT_INPUT, "%s: 1 token: at least 2 are needed to predict one", path);
+    if (!status) status = source_read(source, 0, used, tokens);
+    if (!status) status = source_read(source, 1, known, targets);
+    for (int64_t t = known; t < rows; t++) targets[t] = -1;
+    if (!status && length > rows + 1)
+        log_info("%s has %lld tokens: the model reads the first %lld (model.context)", path,
+                 (long long)length, (long long)rows);
+    if (!status && length < rows)
+        log_info("%s has %lld tokens: the window of %lld is padded with token 0", path,
+                 (long long)length, (long long)rows);
+    source_close(source);
+    return status;
+}
+
+static int take_tokens(TraceInput *input, const Config *config) {
+    input->sequences = 1;
+    input->rows = config->model.context;
+    input->batch.tokens = memory_allocate((size_t)input->rows * sizeof(int32_t), "tokens");
+    input->batch.targets = memory_allocate((size_t)input->rows * sizeof(int32_t), "targets");
+    return input->batch.tokens && input->batch.targets ? 0 : WEFT_RUNTIME;
+}
+
+static int read_tokens(TraceInput *input, const Config *config, const char *path, Grid *grid) {
+    int status = take_tokens(input, config);
+    if (!status && group_rank(grid, GROUP_GRID) == 0) status = read_window(input, config, path);
+    return comm_agree(grid, GROUP_GRID, status);
+}
+
+/* ---- rows ---- */
+
+static int take_tensor(Tensor *tensor, int64_t rows, int64_t cols, const char *what) {
+    *tensor = tensor_view(memory_allocate((size_t)(rows * cols) * sizeof(real), what), rows, cols);
+    return tensor->data ? 0 : WEFT_RUNTIME;
+}
+
+/* rows is known. */
+static int take_rows(TraceInput *input, const ArraySpec *spec) {
+    Microbatch *batch = &input->batch;
+    batch->targets = memory_allocate((size_t)input->rows * sizeof(int32_t), "targets");
+    int status = batch->targets ? 0 : WEFT_RUNTIME;
+    if (!status)
+        status = take_tensor(&batch->inputs, input->rows, spec->width[ARRAY_INPUTS], "inputs");
+    if (!status && !spec->classes)
+        status = take_tensor(&batch->values, input->rows, spec->width[ARRAY_TARGETS], "targets");
+    return status;
+}
+
+/* Of the training rows. */
+static int measure(Normalisation *normalisation, const DatasetSpec *spec) {
+    Dataset data;
+    int status = dataset_open(&data, spec);
+    if (status) return status;
+    status = dataset_normalise(&data);
+    if (!status)
+        memcpy(normalisation->number, data.normalisation.number,
+               (size_t)normalisation->numbers * sizeof *normalisation->number);
+    normalisation->known = !status;
+    dataset_close(&data);
+    return status;
+}
+
+static int find_normalisation(Normalisation *normalisation, const DatasetSpec *spec,
+                              const char *directory) {
+    const int64_t *width = spec->arrays.width;
+    const int64_t columns[] = {width[ARRAY_INPUTS],
+                               spec->arrays.classes ? 0 : width[ARRAY_TARGETS]};
+    if (!spec->normalise) return 0;
+    int status = normalisation_open(normalisation, columns);
+    if (status || !directory) return status ? status : measure(normalisation, spec);
+    json_t *manifest;
+    status = checkpoint_manifest(directory, &manifest);
+    if (!status) status = normalisation_take(normalisation, manifest, directory);
+    json_decref(manifest);
+    return status;
+}
+
+/* One part of all rows, on one rank. */
+static int read_part(const TraceInput *input, const ArraySource *source,
+                     const Normalisation *normalisation, ArrayPart part) {
+    const Microbatch *batch = &input->batch;
+    int64_t width = arrays_width(source, part);
+    Tensor to = part == ARRAY_INPUTS ? batch->inputs : batch->values;
+    double *values =
+        memory_allocate((size_t)(input->rows * width) * sizeof *values, "rows of the input");
+    int status = values ? arrays_read(source, part, 0, input->rows, values) : WEFT_RUNTIME;
+    if (!status && to.data) normalise(normalisation, part, values, input->rows, width, to.data);
+    for (int64_t t = 0; !status && !to.data && t < input->rows; t++)
+        batch->targets[t] = (int32_t)values[t]; /* classes */
+    free(values);
+    return status;
+}
+
+static int open_rows(TraceInput *input, ArraySource **source, const DatasetSpec *spec,
+                     const char *path) {
+    int status = arrays_open(source, path, &spec->arrays);
+    if (status) return status;
+    int64_t rows = arrays_rows(*source);
+    input->rows = rows < TRACE_ROWS ? rows : TRACE_ROWS;
+    if (input->rows < rows)
+        log_info("%s has %lld rows: the model reads the first %lld", path, (long long)rows,
+                 (long long)input->rows);
+    return rows ? 0 : error_set(WEFT_INPUT, "%s: there are no rows in it", path);
+}
+
+static int read_rows(TraceInput *input, const Config *config, const char *directory,
+                     const char *path, Grid *grid) {
+    DatasetSpec spec = setup_dataset(config);
+    Normalisation normalisation = {.known = false};
+    ArraySource *source = NULL;
+    bool reads = group_rank(grid, GROUP_GRID) == 0;
+    int status = comm_agree(grid, GROUP_GRID, reads ? open_rows(input, &source, &spec, path) : 0);
+    if (!status) {
+        comm_broadcast(grid, GROUP_GRID, &input->rows, sizeof input->rows, 0);
+        input->sequences = input->rows;
+        status = take_rows(input, &spec.arrays);
+        if (!status && reads) status = find_normalisation(&normalisation, &spec, directory);
+        for (int part = 0; !status && reads && part < ARRAY_PARTS; part++)
+            status = read_part(input, source, &normalisation, (ArrayPart)part);
+        status = comm_agree(grid, GROUP_GRID, status);
+    }
+    normalisation_close(&normalisation);
+    if (source) arrays_close(source);
+    return status;
+}
+
+/* ---- both ---- */
+
+static void share(Grid *grid, Tensor tensor) {
+    if (tensor.data)
+        comm_broadcast(grid, GROUP_GRID, tensor.data,
+                       (size_t)(tensor.rows * tensor.cols) * sizeof *tensor.data, 0);
+}
+
+int trace_input_read(TraceInput *input, const Config *config, const char *directory,
+                     const char *path, Grid *grid) {
+    *input = (TraceInput){.targets = 0};
+    int status = strcmp(config->model.kind, "mlp")
+                     ? read_tokens(input, config, path, grid)
+                     : read_rows(input, config, directory, path, grid);
+    if (status) return status;
+    const Microbatch *batch = &input->batch;
+    size_t bytes = (size_t)input->rows * sizeof(int32_t);
+    if (batch->tokens) comm_broadcast(grid, GROUP_GRID, batch->tokens, bytes, 0);
+    comm_broadcast(grid, GROUP_GRID, batch->targets, bytes, 0);
+    share(grid, batch->inputs);
+    share(grid, batch->values);
+    for (int64_t t = 0; t < input->rows; t++) input->targets += batch->targets[t] >= 0;
+    return 0;
+}
+
+void trace_input_release(TraceInput *input) {
+    free(input->batch.tokens);
+    free(input->batch.targets);
+    free(input->batch.inputs.data);
+    free(input->batch.values.data);
+    *input = (TraceInput){.targets = 0};
+}
+
+static int write_tensor(TraceFile *file, const char *name, Tensor x) {
+    TraceBlock block = {x.rows, x.cols, 0, x.rows, x.data};
+    return trace_put(file, name, &block);
+}
+
+int trace_input_write(const TraceInput *input, TraceFile *file) {
+    const Microbatch *batch = &input->batch;
+    int status = batch->tokens ? trace_put_integers(file, "tokens", batch->tokens, input->rows)
+                               : write_tensor(file, "inputs", batch->inputs);
+    if (status) return status;
+    return batch->values.data ? write_tensor(file, "targets", batch->values)
+                              : trace_put_integers(file, "targets", batch->targets, input->rows);
+}

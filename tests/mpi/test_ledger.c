@@ -1,0 +1,197 @@
+/* What the plan promises against what a run has: parameters, memory, collectives and bytes, and
+ * which tensors are kept, at several layouts. On 6 ranks. */
+#include "base/error.h"
+#include "checkpoint/saver.h"
+#include "run/plan_ledger.h"
+#include "run/plan_memory.h"
+#include "run/plan_traffic.h"
+#include "run/state.h"
+#include "support/support.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const modes[] = {"none", "act", "block"};
+
+static void set(Config *config, const char *assignment) {
+    ck_assert_msg(config_set(config, assignment) == 0, "%s", error_message());
+}
+
+/* Uneven everywhere: 172 channels, 2 kv heads and 256 tokens over 8 shards, 4 batch shards. */
+static Config tiny_config(const char *const *assignments) {
+    Config config;
+    config_defaults(&config);
+    ck_assert_msg(config_read(&config, "tests/configs/tiny.ini") == 0, "%s", error_message());
+    for (; *assignments; assignments++) set(&config, *assignments);
+    ck_assert_msg(config_resolve(&config) == 0 && config_check(&config) == 0, "%s",
+                  error_message());
+    return config;
+}
+
+typedef struct {
+    const Config *config;
+    Grid *grid;
+    Trainer trainer;
+    Saver *saver;
+} Run;
+
+static void run_open(Run *run, const Config *config, Grid *grid) {
+    *run = (Run){.config = config, .grid = grid};
+    CheckpointPlaces places = state_places(config, grid->tp, grid->dp);
+    ck_assert_msg(trainer_open(&run->trainer, config, grid, 1, true) == 0, "%s", error_message());
+    ck_assert_msg(saver_open(&run->saver, grid, &run->trainer.model.set, &places) == 0, "%s",
+                  error_message());
+}
+
+static void run_close(Run *run) {
+    saver_close(run->saver);
+    trainer_close(&run->trainer);
+}
+
+static void check_memory(const Run *run) {
+    const Trainer *trainer = &run->trainer;
+    const Model *model = &trainer->model;
+    const Grid *grid = run->grid;
+    MemoryPlan plan;
+    int status =
+        plan_memory(run->config, 1, grid->tp, grid->dp, grid->tensor_rank, grid->data_rank, &plan);
+    ck_assert_msg(status == 0, "%s", error_message());
+    size_t one = params_bytes(&model->set, 1);
+    ck_assert_uint_eq(plan.parameters, one);
+    ck_assert_uint_eq(plan.gradients, one * (size_t)(1 + trainer->spares));
+    ck_assert_uint_eq(plan.moments, 2 * one);
+    ck_assert_uint_eq(plan.activations, model->arena.capacity);
+    ck_assert_uint_eq(model->arena.used, model->arena.capacity);
+    ck_assert_uint_eq(
+        plan.exchanges,
+        exchange_bytes(model->exchange_ffn) +
+            (model->exchange_attention ? exchange_bytes(model->exchange_attention) : 0) +
+            exchange_bytes(model->exchange_head) + exchange_bytes(trainer->exchange));
+    ck_assert_uint_eq(plan.copy, saver_bytes(run->saver));
+}
+
+static void check_traffic(Run *run) {
+    Grid *grid = run->grid;
+    Traffic traffic[TRAFFIC_KINDS], sum = {0};
+    StepReport report = {0};
+    comm_counters_reset(grid);
+    ck_assert_msg(trainer_step(&run->trainer, &report) == 0, "%s", error_message());
+    int64_t collectives = grid->counters.collectives, bytes = grid->counters.bytes;
+    int status =
+        plan_traffic(run->config, grid->tp, grid->dp, grid->tensor_rank, grid->data_rank, traffic);
+    ck_assert_msg(status == 0, "%s", error_message());
+    for (int k = 0; k < TRAFFIC_KINDS; k++) {
+        sum.collectives += traffic[k].collectives;
+        sum.bytes += traffic[k].bytes;
+    }
+    ck_assert_int_eq(sum.collectives, collectives);
+    ck_assert_int_eq(sum.bytes, bytes);
+}
+
+/* Kept: each layer has its own. Again: all have the same. */
+static void check_fate(const FfnTensor *tensor, TensorFate fate, const real *first,
+                       const real *second) {
+    TensorFate real_fate = !first ? TENSOR_NEVER : first == second ? TENSOR_AGAIN : TENSOR_KEPT;
+    ck_assert_msg(fate == real_fate, "%s: %d, in truth %d", tensor->name, fate, real_fate);
+}
+
+static const real *data_of(const Sharded *sharded) {
+    return range_size(sharded->owned) ? sharded->shard[sharded->owned.begin].data : NULL;
+}
+
+static const real *ffn_tensor(const LayerSaved *saved, char name) {
+    switch (name) {
+    case 'X': return saved->normed_ffn.data;
+    case 'G': return data_of(&saved->ffn.gate);
+    case 'U':
+    case 'Z': return data_of(&saved->ffn.up);
+    case 'H': return data_of(&saved->ffn.hidden);
+    default: return NULL;
+    }
+}
+
+static void check_fates(const Run *run) {
+    const Model *model = &run->trainer.model;
+    FfnTensor tensor[FFN_TENSORS];
+    int count = ledger_ffn_tensors(run->config, tensor);
+    ck_assert_int_ge(count, 3);
+    if (range_size(axis_owned(&model->channels, run->grid->tensor_rank)) == 0) return;
+    for (int i = 0; i < count; i++)
+        check_fate(&tensor[i], tensor[i].fate[model->config.recompute],
+                   ffn_tensor(&model->layer[0].saved, tensor[i].name[0]),
+                   ffn_tensor(&model->layer[1].saved, tensor[i].name[0]));
+}
+
+/* Every tensor once: the owned shards of all tensor ranks; a replicated one on the first. */
+static void check_parameters(const Run *run) {
+    const ParamSet *set = &run->trainer.model.set;
+    Ledger ledger;
+    ck_assert_int_eq(ledger_make(run->config, &ledger), 0);
+    int64_t mine = 0, all[64] = {0}, sum = 0;
+    for (int p = 0; p < set->count; p++) {
+        const Param *param = &set->param[p];
+        if (param->split == SPLIT_NONE && run->grid->tensor_rank > 0) continue;
+        for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+            Tensor view = param_shard(set, param, PARAM_VALUE, s);
+            mine += view.rows * view.cols;
+        }
+    }
+    comm_gather_all(run->grid, GROUP_TENSOR, &mine, sizeof mine, all);
+    for (int r = 0; r < run->grid->tp; r++) sum += all[r];
+    ck_assert_int_eq(sum, ledger.total.weights + ledger.total.biases);
+    ck_assert_int_eq(sum, params_count(set));
+    ck_assert_double_eq_tol(ledger.total.forward,
+                            model_forward_products(&run->trainer.model.config),
+                            1e-9 * ledger.total.forward);
+}
+
+/* With one channel the buffers of the FFN's sum are too small for the others. */
+static const struct {
+    int tp, dp;
+    const char *set[8];
+} rows[] = {
+    {1, 1, {NULL}},
+    {2, 1, {NULL}},
+    {3, 2, {NULL}},
+    {6, 1, {NULL}},
+    {1, 4, {NULL}},
+    {2, 3, {NULL}},
+    {3, 2, {"ffn.kind=dense", "ffn.activation=gelu", "model.tie_embeddings=false"}},
+    {2, 2, {"ffn.kind=dual", "ffn.activation=relu", "ffn.d_ff=1"}},
+    {3, 2, {"grid.transport=messages"}},
+    {3, 2, {"grid.transport=messages", "ffn.d_ff=1"}},
+    {3, 1, {"grid.reduction=allreduce"}},
+    {5, 1, {"train.micro_batch=2", "model.kv_heads=4", "model.vocab=30000"}},
+};
+
+START_TEST(the_plan_is_what_a_run_has) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int mode = 0; mode < 3; mode++) {
+            if (i > 3 && mode != (int)i % 3) continue;
+            Config config = tiny_config(rows[i].set);
+            Grid grid;
+            Run run;
+            snprintf(config.train.recompute, sizeof config.train.recompute, "%s", modes[mode]);
+            ck_assert_int_eq(comm_start(&grid), 0);
+            ck_assert_msg(grid_open(&grid, rows[i].tp, rows[i].dp) == 0, "%s", error_message());
+            if (!grid.surplus) {
+                run_open(&run, &config, &grid);
+                check_memory(&run);
+                check_traffic(&run);
+                check_fates(&run);
+                check_parameters(&run);
+                run_close(&run);
+            }
+            grid_wait_surplus(&grid, 0);
+            grid_close(&grid);
+            comm_stop(&grid);
+        }
+    }
+}
+END_TEST
+
+int main(int argc, char **argv) {
+    return run_mpi_suite(&argc, &argv, "ledger", TESTS(the_plan_is_what_a_run_has));
+}
