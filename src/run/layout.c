@@ -2,9 +2,12 @@
 
 #include "base/error.h"
 #include "nn/model.h"
+#include "run/plan_ledger.h"
 #include "run/setup.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Round figures of a current server core and its memory. They only rank layouts against each other.
  */
@@ -20,19 +23,17 @@ static double share(int64_t units, int shards, int ranks) {
 
 /* Products of one token's forward through this layout's busiest rank: each region ends in a sum
  * that all wait for, so the busiest rank of every axis counts, whoever it is. */
-static double busiest_products(const Config *config, int tp) {
-    ModelConfig m = setup_model(config, 1, 1);
-    int shards = m.grid_tensor;
-    ModelConfig part = m;
-    part.vocab = 0;
-    part.ffn.d_ff = 0;
-    double attention = model_forward_products(&part);
-    part = m;
-    part.vocab = 0;
-    double ffn = model_forward_products(&part) - attention;
-    double head = model_forward_products(&m) - attention - ffn;
-    return attention * share(m.attention.kv_heads, shards, tp) +
-           ffn * share(m.ffn.d_ff, shards, tp) + head * share(m.vocab, shards, tp);
+static double busiest_products(const Config *config, const Ledger *ledger, int tp) {
+    bool mlp = !strcmp(config->model.kind, "mlp");
+    int shards = (int)config->grid.tensor;
+    const LedgerRow *row = ledger->row;
+    double ffn = row[LEDGER_GATE].forward + row[LEDGER_UP].forward + row[LEDGER_DOWN].forward;
+    double products = ffn * share(config->ffn.d_ff, shards, tp) +
+                      row[LEDGER_ENTRY].forward * share(config->model.d_model, shards, tp);
+    products += row[LEDGER_HEAD].forward *
+                share(mlp ? config->model.outputs : config->model.vocab, shards, tp);
+    if (!mlp) products += row[LEDGER_ATTENTION].forward * share(config->model.kv_heads, shards, tp);
+    return products;
 }
 
 /* Bytes of the busiest rank's gradients: what data-parallel ranks exchange. */
@@ -52,13 +53,17 @@ LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp) {
     double microbatches = batch_shards * (double)(config->train.global_batch / config->grid.data /
                                                   config->train.micro_batch);
     double rows = (double)(config->train.micro_batch * config->model.context);
-    double products = 3 * rows * microbatches * busiest_products(config, tp);
-    double whole = 3 * (double)(config->train.global_batch * config->model.context) *
-                   model_forward_products(&m);
+    Ledger ledger;
+    if (ledger_make(config, &ledger)) return (LayoutChoice){tp, dp, INFINITY, 1};
+    double products = 3 * rows * microbatches * busiest_products(config, &ledger, tp);
+    double whole =
+        3 * (double)(config->train.global_batch * config->model.context) * ledger.total.forward;
+    int regions = strcmp(config->model.kind, "mlp") ? 2 : 1; /* of a layer */
     double seconds = products / (core_rate * threads);
     if (tp > 1) {
         double bytes = rows * (double)m.attention.d_model * sizeof(real) * 2 * (tp - 1) / tp;
-        seconds += microbatches * (4 * (double)m.layers + 2) * (link_start + bytes / link_bytes);
+        seconds +=
+            microbatches * (2 * regions * (double)m.layers + 2) * (link_start + bytes / link_bytes);
     }
     if (dp > 1) seconds += link_start + gradient_bytes(config, tp) * 2 * (dp - 1) / dp / link_bytes;
     return (LayoutChoice){tp, dp, seconds, products / whole};

@@ -1,5 +1,6 @@
 #include "run/plan.h"
 
+#include "base/error.h"
 #include "base/log.h"
 #include "config/width.h"
 #include "run/layout.h"
@@ -9,6 +10,7 @@
 #include "run/trainer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What a save takes of the cores, per byte of the state: fingerprint, digests, proof, writing and
@@ -166,14 +168,14 @@ static int print_activations(const Plan *plan) {
             if (bytes > most[mode]) most[mode] = bytes;
         }
     }
-    log_print("\n%-32s", "activations of a rank (MB)");
+    log_print("\n%-29s", "activations of a rank (MB)");
     for (int mode = 0; mode < 3; mode++) {
         bool now = !strcmp(modes[mode], config->train.recompute);
         log_print("%*s%s", now ? 11 : 17, modes[mode], now ? " (now)" : "");
     }
     log_print("\n");
     print_tensors(plan);
-    log_print("%-32s", "  all that is held");
+    log_print("%-29s", "  all that is held");
     for (int mode = 0; mode < 3; mode++) log_print("%17s", show_megabytes((double)most[mode]).text);
     log_print("\nkept: by each layer; again: computed again, one serves all; never: not stored\n");
     return 0;
@@ -219,42 +221,60 @@ static int print_traffic(const Plan *plan) {
 
 /* ---- memory ---- */
 
-enum { MOST_RANKS = SHARD_MAX * SHARD_MAX };
+typedef struct {
+    char text[80];
+    int first, ranks; /* the first that holds this, and how many do */
+} MemoryRow;
 
-static void print_memory_row(int rank, int alike, const MemoryPlan *m) {
+static void show_memory(const MemoryPlan *m, MemoryRow *row) {
     const size_t part[] = {m->parameters,          m->gradients, m->moments,
                            m->activations,         m->exchanges, m->copy,
                            m->buffers + m->process};
-    char ranks[32];
-    snprintf(ranks, sizeof ranks, alike > 1 ? "%d x%d" : "%d", rank, alike);
-    log_print("%-9s", ranks);
-    for (int i = 0; i < 7; i++) log_print(" %8s", show_megabytes((double)part[i]).text);
-    log_print(" %7s\n", show_megabytes((double)memory_plan_total(m)).text);
+    int at = 0;
+    for (int i = 0; i < 7; i++)
+        at += snprintf(row->text + at, sizeof row->text - (size_t)at, " %8s",
+                       show_megabytes((double)part[i]).text);
+    snprintf(row->text + at, sizeof row->text - (size_t)at, " %7s",
+             show_megabytes((double)memory_plan_total(m)).text);
 }
 
-/* A row for each kind of rank: the first of those that hold the same. */
-static int print_memory(const Plan *plan) {
-    static MemoryPlan memory[MOST_RANKS];
-    int ranks = plan->layout.tp * plan->layout.dp;
-    double total = 0;
-    for (int r = 0; r < ranks; r++) {
-        int status = plan_memory(plan->config, plan->threads, plan->layout.tp, plan->layout.dp,
-                                 r % plan->layout.tp, r / plan->layout.tp, &memory[r]);
-        if (status) return status;
-        total += (double)memory_plan_total(&memory[r]);
-    }
+/* One row for all ranks of which the same would be shown. */
+static void add_row(MemoryRow *rows, int *count, const MemoryRow *row) {
+    int i = 0;
+    while (i < *count && strcmp(rows[i].text, row->text) != 0) i++;
+    if (i == *count) rows[(*count)++] = *row;
+    rows[i].ranks++;
+}
+
+static void print_rows(const MemoryRow *rows, int count, double total) {
     log_print("\nMB of     params    grads  moments   activ.    exch.     copy     rest   total\n");
-    for (int r = 0; r < ranks; r++) {
-        int alike = 0, before = 0;
-        for (int other = 0; other < ranks; other++) {
-            bool same = !memcmp(&memory[r], &memory[other], sizeof memory[r]);
-            alike += same;
-            before += same && other < r;
-        }
-        if (!before) print_memory_row(r, alike, &memory[r]);
+    for (int i = 0; i < count; i++) {
+        char ranks[32];
+        snprintf(ranks, sizeof ranks, rows[i].ranks > 1 ? "%d x%d" : "%d", rows[i].first,
+                 rows[i].ranks);
+        log_print("%-7s%s\n", ranks, rows[i].text);
     }
-    log_print("all ranks %69.1f\n", total / 1e6);
-    return 0;
+    log_print("all %75.1f\n", total / 1e6);
+    log_print("\"0 x4\": rank 0 and three more like it. copy: for saving; rest: batch, program\n");
+}
+
+static int print_memory(const Plan *plan) {
+    int ranks = plan->layout.tp * plan->layout.dp, count = 0, status = 0;
+    double total = 0;
+    MemoryRow *rows = calloc((size_t)ranks, sizeof *rows);
+    if (!rows) return error_set(WEFT_RUNTIME, "out of memory: rows of the plan");
+    for (int r = 0; r < ranks && !status; r++) {
+        MemoryPlan memory;
+        MemoryRow row = {.first = r};
+        status = plan_memory(plan->config, plan->threads, plan->layout.tp, plan->layout.dp,
+                             r % plan->layout.tp, r / plan->layout.tp, &memory);
+        show_memory(&memory, &row);
+        add_row(rows, &count, &row);
+        total += (double)memory_plan_total(&memory);
+    }
+    if (!status) print_rows(rows, count, total);
+    free(rows);
+    return status;
 }
 
 int plan_print(const Config *config, int ranks, int tp, int dp) {

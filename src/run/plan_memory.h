@@ -6,7 +6,9 @@
 
 #include <stddef.h>
 
-/* Bytes. All but `process` is what the arenas and buffers will have, to the byte. */
+/* Bytes. All but `process` is what the arenas and buffers will have, to the byte. A process that
+ * reads the windows of others shows those too in its resident set: they are counted once here, with
+ * their owner. */
 typedef struct {
     size_t parameters, gradients, moments; /* gradients: with the spares of the tree over batch
                                               shards */

@@ -1,8 +1,9 @@
-/* Whole training steps on tp 1, 2, 3 x dp 1, 2: what must be equal on all of them, bit for bit, and
- * on all replicas. On 6 ranks. */
+/* Whole training steps of both models on tp 1, 2, 3 x dp 1, 2: what must be equal on all of them,
+ * bit for bit, and on all replicas. On 6 ranks. */
 #include "base/error.h"
 #include "run/drift.h"
 #include "run/trainer.h"
+#include "support/array_file.h"
 #include "support/naive.h"
 #include "support/support.h"
 #include "support/whole.h"
@@ -11,18 +12,63 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS = 3, MOST_TP = 3, MOST_DP = 2 };
 
 static const double roundoff = sizeof(real) == 8 ? 0x1p-53 : 0x1p-24;
 
-static Config small_config(void) {
+static Config config_of(const char *const *assignments, int count) {
     Config config;
     config_defaults(&config);
     ck_assert_msg(config_read(&config, "tests/configs/tiny.ini") == 0, "%s", error_message());
-    ck_assert_int_eq(config_set(&config, "model.layers=1"), 0);
+    for (int i = 0; i < count; i++)
+        ck_assert_msg(config_set(&config, assignments[i]) == 0, "%s", error_message());
+    ck_assert_msg(config_resolve(&config) == 0, "%s", error_message());
     ck_assert_msg(config_check(&config) == 0, "%s", error_message());
     return config;
+}
+
+static Config small_config(void) { return config_of((const char *[]){"model.layers=1"}, 1); }
+
+/* ---- an mlp, and rows for it ---- */
+
+enum { ROWS = 256, INPUTS = 12, OUTPUTS = 5 };
+
+static ArrayFile rows_file; /* on the first rank; all know its path */
+
+static void write_rows(void) {
+    static double inputs[ROWS * INPUTS], values[ROWS * OUTPUTS];
+    for (int i = 0; i < ROWS * INPUTS; i++) inputs[i] = sin(i * 0.7) + i % 7;
+    for (int i = 0; i < ROWS * OUTPUTS; i++) values[i] = inputs[i % (ROWS * INPUTS)] * cos(i);
+    rows_file = array_file_begin(0);
+    array_file_add(&rows_file, "inputs", H5T_IEEE_F64LE, 2, (hsize_t[]){ROWS, INPUTS},
+                   LAYOUT_CONTIGUOUS, inputs);
+    array_file_add(&rows_file, "targets", H5T_IEEE_F64LE, 2, (hsize_t[]){ROWS, OUTPUTS},
+                   LAYOUT_CONTIGUOUS, values);
+    array_file_end(&rows_file);
+}
+
+static Config mlp_config(void) {
+    Grid grid;
+    char train[128];
+    ck_assert_int_eq(comm_start(&grid), 0);
+    if (!rows_file.path[0] && grid.world_rank == 0) write_rows();
+    comm_broadcast(&grid, GROUP_WORLD, rows_file.path, sizeof rows_file.path, 0);
+    comm_stop(&grid);
+    snprintf(train, sizeof train, "data.train=%s", rows_file.path);
+    const char *const set[] = {"model.kind=mlp",
+                               "model.inputs=12",
+                               "model.outputs=5",
+                               "model.d_model=37",
+                               "model.layers=2",
+                               "data.kind=hdf5",
+                               "train.micro_batch=11",
+                               "train.global_batch=88",
+                               "optim.clip=0.01",
+                               "model.loss=squared_error",
+                               train};
+    return config_of(set, sizeof set / sizeof *set);
 }
 
 typedef void (*OnTrainer)(Trainer *trainer, Grid *grid);
@@ -36,6 +82,7 @@ static void on_layout(const Config *config, int tp, int dp, OnTrainer body) {
     if (!grid.surplus) {
         int status = trainer_open(&trainer, config, &grid, 1, true);
         ck_assert_msg(status == 0, "tp %d x dp %d: %s", tp, dp, error_message());
+        ck_assert_int_eq(trainer_normalise(&trainer), 0);
         body(&trainer, &grid);
         trainer_close(&trainer);
     }
@@ -43,9 +90,10 @@ static void on_layout(const Config *config, int tp, int dp, OnTrainer body) {
 }
 
 static void on_layouts(OnTrainer body) {
-    Config config = small_config();
-    for (int dp = 1; dp <= MOST_DP; dp++)
-        for (int tp = 1; tp <= MOST_TP; tp++) on_layout(&config, tp, dp, body);
+    Config config[] = {small_config(), mlp_config()};
+    for (int m = 0; m < 2; m++)
+        for (int dp = 1; dp <= MOST_DP; dp++)
+            for (int tp = 1; tp <= MOST_TP; tp++) on_layout(&config[m], tp, dp, body);
 }
 
 static StepReport step(Trainer *trainer) {
@@ -224,9 +272,11 @@ END_TEST
 
 int main(int argc, char **argv) {
     if (gemm_setup(1)) return EXIT_FAILURE;
-    return run_mpi_suite(
-        &argc, &argv, "layouts",
-        TESTS(norms_and_losses_are_equal_on_all_layouts, another_cut_has_other_bits,
-              norm_counts_every_element_once, replicas_are_equal_after_some_steps,
-              a_replica_nudged_by_one_ulp_is_named, the_first_step_is_that_of_adamw));
+    int status =
+        run_mpi_suite(&argc, &argv, "layouts",
+                      TESTS(norms_and_losses_are_equal_on_all_layouts, another_cut_has_other_bits,
+                            norm_counts_every_element_once, replicas_are_equal_after_some_steps,
+                            a_replica_nudged_by_one_ulp_is_named, the_first_step_is_that_of_adamw));
+    if (rows_file.path[0]) unlink(rows_file.path);
+    return status;
 }

@@ -1,6 +1,7 @@
 #include "support/ffn_oracle.h"
 
 #include "support/oracle.h"
+#include "support/support.h"
 #include "support/whole.h"
 
 #include <stdlib.h>
@@ -15,6 +16,18 @@ static double mask_of_rig(void *context, int site, int layer, int64_t row, int64
     if (site != NAIVE_HIDDEN) return 1;
     return oracle_mask(PHILOX_HIDDEN_DROPOUT, layer, FFN_RIG_MICROBATCH, row, channel,
                        rig->plan.hidden_dropout);
+}
+
+/* Which tensors a plan asks for, in the order of the names, whatever the rig has. */
+static bool is_asked(const FfnRigPlan *plan, int tensor) {
+    bool gated = strcmp(plan->kind, "dense") != 0;
+    const bool asked[FFN_TENSORS] = {gated,
+                                     true,
+                                     true,
+                                     gated && (plan->bias || plan->gate_bias),
+                                     plan->bias || plan->up_bias,
+                                     plan->bias || plan->down_bias};
+    return asked[tensor];
 }
 
 static NaiveFfn naive_of(const FfnOracle *oracle, FfnRig *rig, bool training) {
@@ -44,6 +57,8 @@ void ffn_oracle_run(FfnOracle *oracle, FfnRig *rig, bool training) {
     *oracle = (FfnOracle){0};
     for (int i = 0; i < FFN_TENSORS; i++) {
         const Param *param = ffn_rig_param(rig, tensor_names[i]);
+        ck_assert_msg((param != NULL) == is_asked(&rig->plan, i), "%s: %s is %s", ffn_rig_name(rig),
+                      tensor_names[i], param ? "too much" : "missing");
         if (!param) continue;
         oracle->weight[i] = whole_gather(rig->grid, &rig->set, param, PARAM_VALUE);
         oracle->gradient[i] = naive_array(param->rows * param->cols);

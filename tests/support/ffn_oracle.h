@@ -19,7 +19,8 @@ typedef struct {
     double *x, *dy, *y, *dx;                             /* [T, D] */
 } FfnOracle;
 
-/* Collective over GROUP_TENSOR. `rig` stays the context of the mask. */
+/* Fails when the rig has other tensors than its plan asks for. `rig` stays the context of
+ * the mask. Collective over GROUP_TENSOR. */
 void ffn_oracle_run(FfnOracle *oracle, FfnRig *rig, bool training);
 
 /* The largest difference of y, dx or a gradient, each relative to its largest value, and whose it

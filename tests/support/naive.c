@@ -4,16 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-    char name[80];
-    int64_t rows, columns;
-    double *weight, *gradient;
-} NaiveTensor;
-
 struct NaiveModel {
     NaiveConfig config;
-    NaiveTensor *tensors;
-    int count;
+    NaiveTensors tensors;
     int32_t *tokens, *targets; /* [T] of the last forward */
     double divisor;
     double *states;  /* [L + 1][T, D]: what each layer is given, and the final norm */
@@ -31,19 +24,12 @@ static int64_t state_size(const NaiveModel *model) {
 }
 
 static void declare(NaiveModel *model, const char *name, int64_t rows, int64_t columns) {
-    NaiveTensor *tensor = &model->tensors[model->count++];
-    snprintf(tensor->name, sizeof tensor->name, "%s", name);
-    tensor->rows = rows;
-    tensor->columns = columns;
-    tensor->weight = naive_array(rows * columns);
-    tensor->gradient = naive_array(rows * columns);
+    naive_tensors_add(&model->tensors, name, rows, columns);
 }
 
 static void declare_in_layer(NaiveModel *model, int layer, const char *name, int64_t rows,
                              int64_t columns) {
-    char full[80];
-    snprintf(full, sizeof full, "model.layers.%d.%s", layer, name);
-    declare(model, full, rows, columns);
+    naive_tensors_add_in_layer(&model->tensors, layer, name, rows, columns);
 }
 
 static void declare_layer(NaiveModel *model, int layer) {
@@ -65,10 +51,8 @@ static void declare_layer(NaiveModel *model, int layer) {
 }
 
 NaiveModel *naive_open(const NaiveConfig *config) {
-    enum { OUTSIDE_LAYERS = 3, IN_A_LAYER = 12 };
-    size_t most = OUTSIDE_LAYERS + IN_A_LAYER * (size_t)config->layers;
     NaiveModel *model = calloc(1, sizeof *model);
-    if (!model || !(model->tensors = calloc(most, sizeof *model->tensors))) abort();
+    if (!model) abort();
     model->config = *config;
     declare(model, "model.embed_tokens.weight", config->vocab, config->d_model);
     for (int layer = 0; layer < config->layers; layer++) declare_layer(model, layer);
@@ -85,11 +69,7 @@ NaiveModel *naive_open(const NaiveConfig *config) {
 }
 
 void naive_close(NaiveModel *model) {
-    for (int i = 0; i < model->count; i++) {
-        free(model->tensors[i].weight);
-        free(model->tensors[i].gradient);
-    }
-    free(model->tensors);
+    naive_tensors_release(&model->tensors);
     free(model->tokens);
     free(model->targets);
     free(model->states);
@@ -99,28 +79,25 @@ void naive_close(NaiveModel *model) {
     free(model);
 }
 
+const NaiveTensors *naive_tensors(const NaiveModel *model) { return &model->tensors; }
+
 bool naive_tensor(const NaiveModel *model, int index, const char **name, int64_t *rows,
                   int64_t *columns) {
-    if (index >= model->count) return false;
-    *name = model->tensors[index].name;
-    *rows = model->tensors[index].rows;
-    *columns = model->tensors[index].columns;
+    if (index >= model->tensors.count) return false;
+    const NaiveTensor *tensor = &model->tensors.tensor[index];
+    *name = tensor->name;
+    *rows = tensor->rows;
+    *columns = tensor->columns;
     return true;
 }
 
-static const NaiveTensor *find(const NaiveModel *model, const char *name) {
-    for (int i = 0; i < model->count; i++)
-        if (strcmp(model->tensors[i].name, name) == 0) return &model->tensors[i];
-    return NULL;
-}
-
 double *naive_weight(const NaiveModel *model, const char *name) {
-    const NaiveTensor *tensor = find(model, name);
+    const NaiveTensor *tensor = naive_tensors_find(&model->tensors, name);
     return tensor ? tensor->weight : NULL;
 }
 
 double *naive_gradient(const NaiveModel *model, const char *name) {
-    const NaiveTensor *tensor = find(model, name);
+    const NaiveTensor *tensor = naive_tensors_find(&model->tensors, name);
     return tensor ? tensor->gradient : NULL;
 }
 
@@ -128,13 +105,7 @@ const double *naive_logits(const NaiveModel *model) { return model->logits; }
 
 const double *naive_embedding_gradient(const NaiveModel *model) { return model->dstate; }
 
-void naive_zero_gradients(NaiveModel *model) {
-    for (int i = 0; i < model->count; i++) {
-        const NaiveTensor *tensor = &model->tensors[i];
-        int64_t size = tensor->rows * tensor->columns;
-        memset(tensor->gradient, 0, (size_t)size * sizeof *tensor->gradient);
-    }
-}
+void naive_zero_gradients(NaiveModel *model) { naive_tensors_zero_gradients(&model->tensors); }
 
 /* NULL where the layer has no such tensor. */
 typedef double *(*Lookup)(const NaiveModel *model, const char *name);

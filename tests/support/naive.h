@@ -14,6 +14,8 @@
 #ifndef WEFT_TESTS_NAIVE_H
 #define WEFT_TESTS_NAIVE_H
 
+#include "support/naive_tensors.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -54,6 +56,9 @@ typedef struct NaiveModel NaiveModel;
 
 NaiveModel *naive_open(const NaiveConfig *config);
 void naive_close(NaiveModel *model);
+
+/* All tensors of the model. */
+const NaiveTensors *naive_tensors(const NaiveModel *model);
 
 /* Tensor number `index`, counted from 0: its name and shape (a vector has one column). Returns
  * false beyond the last one. */

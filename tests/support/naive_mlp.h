@@ -13,7 +13,6 @@
 #define WEFT_TESTS_NAIVE_MLP_H
 
 #include "support/naive.h"
-#include "support/naive_tensors.h"
 
 typedef struct {
     int64_t inputs, outputs, layers;

@@ -33,43 +33,22 @@ static double next_value(uint64_t *state) {
     return (double)(*state >> 41) * 0x1p-22 - 1;
 }
 
-const char *oracle_tensor(const Oracle *oracle, int index, int64_t *size) {
-    const char *name;
-    int64_t rows, columns;
-    if (oracle->mlp) {
-        const NaiveTensors *tensors = naive_mlp_tensors(oracle->mlp);
-        if (index >= tensors->count) return NULL;
-        *size = tensors->tensor[index].rows * tensors->tensor[index].columns;
-        return tensors->tensor[index].name;
-    }
-    if (!naive_tensor(oracle->naive, index, &name, &rows, &columns)) return NULL;
-    *size = rows * columns;
-    return name;
-}
-
 double *oracle_weight(const Oracle *oracle, const char *name) {
-    if (!oracle->mlp) return naive_weight(oracle->naive, name);
-    const NaiveTensor *tensor = naive_tensors_find(naive_mlp_tensors(oracle->mlp), name);
+    const NaiveTensor *tensor = naive_tensors_find(oracle->tensors, name);
     return tensor ? tensor->weight : NULL;
 }
 
-double *oracle_gradient(const Oracle *oracle, const char *name) {
-    if (!oracle->mlp) return naive_gradient(oracle->naive, name);
-    const NaiveTensor *tensor = naive_tensors_find(naive_mlp_tensors(oracle->mlp), name);
-    return tensor ? tensor->gradient : NULL;
-}
-
 /* Weights are spread wide enough for the activations to bend; gains lie around 1. */
-static void fill_weights(Oracle *oracle) {
-    const char *name;
-    int64_t size;
+static void fill_weights(const NaiveTensors *tensors) {
     uint64_t state = 20240607;
-    for (int i = 0; (name = oracle_tensor(oracle, i, &size)); i++) {
-        double *weight = oracle_weight(oracle, name);
-        bool gain = strstr(name, "norm") != NULL, embedding = strstr(name, "embed") != NULL;
-        double spread = embedding ? 1 : strstr(name, "bias") ? 0.5 : 0.25;
-        for (int64_t j = 0; j < size; j++)
-            weight[j] = (double)(float)(gain + spread * next_value(&state));
+    for (int i = 0; i < tensors->count; i++) {
+        const NaiveTensor *tensor = &tensors->tensor[i];
+        bool gain = strstr(tensor->name, "norm") != NULL;
+        double spread = strstr(tensor->name, "embed")  ? 1
+                        : strstr(tensor->name, "bias") ? 0.5
+                                                       : 0.25;
+        for (int64_t j = 0; j < tensor->rows * tensor->columns; j++)
+            tensor->weight[j] = (double)(float)(gain + spread * next_value(&state));
     }
 }
 
@@ -118,10 +97,7 @@ static double forward(Oracle *oracle, int m) {
 
 void oracle_run(Oracle *oracle) {
     oracle->loss = 0;
-    if (oracle->mlp)
-        naive_tensors_zero_gradients(naive_mlp_tensors(oracle->mlp));
-    else
-        naive_zero_gradients(oracle->naive);
+    naive_tensors_zero_gradients(oracle->tensors);
     for (int m = 0; m < oracle->plan.microbatches; m++) {
         oracle->microbatch = ORACLE_FIRST_MICROBATCH + m;
         oracle->loss += forward(oracle, m);
@@ -182,12 +158,14 @@ void oracle_open(Oracle *oracle, const OraclePlan *plan) {
     NaiveMask mask = plan->hidden_dropout > 0 || plan->output_dropout > 0 ? naive_mask : NULL;
     if (plan->model == MODEL_MLP) {
         oracle->mlp = open_mlp(oracle, mask);
+        oracle->tensors = naive_mlp_tensors(oracle->mlp);
         fill_rows(rows * plan->inputs, 12, &oracle->inputs, &oracle->real_inputs);
         fill_rows(rows * plan->outputs, 34, &oracle->values, &oracle->real_values);
     } else {
         oracle->naive = open_decoder(oracle, mask);
+        oracle->tensors = naive_tensors(oracle->naive);
     }
-    fill_weights(oracle);
+    fill_weights(oracle->tensors);
     fill_tokens(oracle);
     oracle_run(oracle);
 }
@@ -292,20 +270,19 @@ double oracle_evaluate(Model *model, const Oracle *oracle) {
 
 OracleResult oracle_compare(const Model *model, Grid *grid, const Oracle *oracle, double loss) {
     OracleResult result = {.loss = whole_difference(1, &loss, &oracle->loss), .tensor = "none"};
-    const char *name;
-    int64_t size;
-    int count = 0;
-    for (; (name = oracle_tensor(oracle, count, &size)); count++) {
-        int place = params_find(&model->set, name);
-        ck_assert_msg(place >= 0, "%s: there is no %s", oracle->plan.name, name);
+    for (int i = 0; i < oracle->tensors->count; i++) {
+        const NaiveTensor *naive = &oracle->tensors->tensor[i];
+        int place = params_find(&model->set, naive->name);
+        ck_assert_msg(place >= 0, "%s: there is no %s", oracle->plan.name, naive->name);
         double *gradient =
             whole_gather(grid, &model->set, &model->set.param[place], PARAM_GRADIENT);
-        double difference = whole_difference(size, gradient, oracle_gradient(oracle, name));
+        double difference =
+            whole_difference(naive->rows * naive->columns, gradient, naive->gradient);
         free(gradient);
         if (difference <= result.gradient) continue;
         result.gradient = difference;
         result.tensor = model->set.param[place].name;
     }
-    ck_assert_int_eq(count, model->set.count);
+    ck_assert_int_eq(oracle->tensors->count, model->set.count);
     return result;
 }

@@ -35,10 +35,11 @@ typedef struct {
 
 typedef struct {
     OraclePlan plan;
-    NaiveModel *naive;         /* of a decoder, else NULL */
-    NaiveMlp *mlp;             /* of an mlp, else NULL */
-    int32_t *tokens, *targets; /* [microbatches, T] */
-    double *inputs, *values;   /* of an mlp: [microbatches, T, a or b], and the same as real: */
+    NaiveModel *naive;           /* of a decoder, else NULL */
+    NaiveMlp *mlp;               /* of an mlp, else NULL */
+    const NaiveTensors *tensors; /* of either */
+    int32_t *tokens, *targets;   /* [microbatches, T] */
+    double *inputs, *values;     /* of an mlp: [microbatches, T, a or b], and the same as real: */
     real *real_inputs, *real_values;
     double divisor;     /* unmasked targets */
     double loss;        /* mean */
@@ -51,11 +52,8 @@ void oracle_close(Oracle *oracle);
 /* Loss and gradients of the naive model, once more (with other masks, weights, ...). */
 void oracle_run(Oracle *oracle);
 
-/* Of the naive model, decoder or mlp: tensor number `index` (NULL beyond the last), values and
- * gradients by name (NULL: there is none). */
-const char *oracle_tensor(const Oracle *oracle, int index, int64_t *size);
+/* The naive model's, decoder or mlp; NULL: it has none of that name. */
 double *oracle_weight(const Oracle *oracle, const char *name);
-double *oracle_gradient(const Oracle *oracle, const char *name);
 
 /* Microbatch number m as weft's model takes it. */
 Microbatch oracle_batch(const Oracle *oracle, int m);

@@ -25,75 +25,76 @@ static Config sound_config(void) {
     return config;
 }
 
+static const struct {
+    const char *set[6], *message; /* NULL: accepted */
+} decoder_keys[] = {
+    {{"run.seed=2"}, NULL},
+    {{"run.dir="}, "run.dir is not set"},
+    {{"data.train="}, "data.train is not set"},
+    {{"model.heads=3", "model.kv_heads=3"},
+     "model.d_model = 256 is not a multiple of model.heads = 3 (remainder 1)"},
+    {{"model.d_model=24", "model.heads=8", "model.kv_heads=8"},
+     "24 / 8 = 3: rotary positions need an even head width"},
+    {{"model.kv_heads=3"}, "model.heads = 8 is not a multiple of model.kv_heads = 3"},
+    {{"model.kv_heads=16"}, "model.heads = 8 is not a multiple of model.kv_heads = 16"},
+    {{"model.kv_heads=1"}, NULL},
+    {{"train.global_batch=20"},
+     "train.global_batch = 20 is not a multiple of grid.data * train.micro_batch = 4 * 2 = 8; "
+     "the nearest above is 24"},
+    {{"train.global_batch=4"}, "the nearest above is 8"},
+    {{"train.micro_batch=2147483647"}, "train.global_batch = 16 is not a multiple"},
+    {{"train.global_batch=131072"}, NULL},
+    {{"train.global_batch=131080"}, "= 65540 microbatches; at most 65536"},
+    {{"optim.warmup=300"}, NULL},
+    {{"optim.warmup=301"}, "optim.warmup = 301 exceeds train.steps = 300"},
+    {{"optim.min_lr=0.001"}, NULL},
+    {{"optim.min_lr=0.002"}, "optim.min_lr = 0.002 exceeds optim.lr = 0.001"},
+    {{"model.vocab=255"}, "model.vocab = 255: data.kind = text has 256 tokens"},
+    {{"model.vocab=259"}, NULL},
+    {{"model.vocab=1", "data.kind=tokens"}, NULL},
+    {{"data.token_bytes=3"}, "data.token_bytes = 3: expected 2 or 4"},
+    {{"data.held_out=0"}, "eval.every = 100 needs a held-out part"},
+    {{"data.held_out=0", "eval.every=0"}, NULL},
+    {{"data.held_out=0", "data.held=y.txt"}, NULL},
+    {{"model.context=2147483647"},
+     "train.micro_batch * model.context = 2 * 2147483647 * 1 is too large"},
+    {{"model.vocab=2147483647", "model.d_model=1024"}, "model.vocab * model.d_model"},
+    {{"model.d_model=2147483632"}, "too large"},
+    {{"model.d_model=65536", "model.layers=1023"}, "model.d_model squared * model.layers"},
+    {{"ffn.d_ff=2147483647"}, "model.d_model * ffn.d_ff * model.layers"},
+    {{"model.context=1048576", "model.d_model=524288", "model.layers=1"},
+     "train.micro_batch * model.context * model.d_model"},
+    {{"ffn.d_ff=1048576", "model.context=524288"}, "the larger of ffn.d_ff and model.vocab"},
+    {{"model.context=1048576"}, "model.heads * model.context squared"},
+    {{"train.steps=2147483647", "train.global_batch=131072", "model.context=32768"},
+     "train.steps * train.global_batch * model.context"},
+    {{"ffn.swish_beta=1.5"}, NULL},
+    {{"ffn.swish_beta=1.5", "ffn.activation=gelu"},
+     "ffn.swish_beta = 1.5: ffn.activation = gelu has no beta"},
+    {{"ffn.gate_clamp=7", "ffn.linear_clamp=7", "ffn.linear_offset=1"}, NULL},
+    {{"ffn.gate_clamp=7", "ffn.activation=gelu_tanh"}, NULL},
+    {{"ffn.kind=dense", "ffn.gate_clamp=7"},
+     "ffn.gate_clamp = 7: ffn.kind = dense has none; ffn.kind = gated has"},
+    {{"ffn.kind=dense", "ffn.linear_clamp=7"}, "ffn.linear_clamp = 7: ffn.kind = dense"},
+    {{"ffn.kind=dual", "ffn.linear_offset=-1"}, "ffn.linear_offset = -1: ffn.kind = dual"},
+    {{"ffn.kind=dual", "ffn.activation=relu"}, NULL},
+    {{"ffn.kind=dense", "ffn.gate_bias=true"}, "ffn.gate_bias = true: ffn.kind = dense"},
+    {{"ffn.kind=dense", "ffn.up_bias=true"}, NULL},
+    {{"ffn.gate_bias=true"}, NULL},
+    {{"data.kind=hdf5"}, "model.kind = decoder doesn't read data.kind = hdf5: an mlp reads"},
+    {{"model.inputs=4"}, "model.inputs = 4, model.outputs = 0: model.kind = decoder has"},
+    {{"model.outputs=4"}, "model.inputs = 0, model.outputs = 4: model.kind = decoder has"},
+    {{"model.loss=squared_error"}, "model.loss = squared_error: model.kind = decoder has"},
+};
+
 START_TEST(keys_must_agree) {
-    static const struct {
-        const char *set[6], *message; /* NULL: accepted */
-    } rows[] = {
-        {{"run.seed=2"}, NULL},
-        {{"run.dir="}, "run.dir is not set"},
-        {{"data.train="}, "data.train is not set"},
-        {{"model.heads=3", "model.kv_heads=3"},
-         "model.d_model = 256 is not a multiple of model.heads = 3 (remainder 1)"},
-        {{"model.d_model=24", "model.heads=8", "model.kv_heads=8"},
-         "24 / 8 = 3: rotary positions need an even head width"},
-        {{"model.kv_heads=3"}, "model.heads = 8 is not a multiple of model.kv_heads = 3"},
-        {{"model.kv_heads=16"}, "model.heads = 8 is not a multiple of model.kv_heads = 16"},
-        {{"model.kv_heads=1"}, NULL},
-        {{"train.global_batch=20"},
-         "train.global_batch = 20 is not a multiple of grid.data * train.micro_batch = 4 * 2 = 8; "
-         "the nearest above is 24"},
-        {{"train.global_batch=4"}, "the nearest above is 8"},
-        {{"train.micro_batch=2147483647"}, "train.global_batch = 16 is not a multiple"},
-        {{"train.global_batch=131072"}, NULL},
-        {{"train.global_batch=131080"}, "= 65540 microbatches; at most 65536"},
-        {{"optim.warmup=300"}, NULL},
-        {{"optim.warmup=301"}, "optim.warmup = 301 exceeds train.steps = 300"},
-        {{"optim.min_lr=0.001"}, NULL},
-        {{"optim.min_lr=0.002"}, "optim.min_lr = 0.002 exceeds optim.lr = 0.001"},
-        {{"model.vocab=255"}, "model.vocab = 255: data.kind = text has 256 tokens"},
-        {{"model.vocab=259"}, NULL},
-        {{"model.vocab=1", "data.kind=tokens"}, NULL},
-        {{"data.token_bytes=3"}, "data.token_bytes = 3: expected 2 or 4"},
-        {{"data.held_out=0"}, "eval.every = 100 needs a held-out part"},
-        {{"data.held_out=0", "eval.every=0"}, NULL},
-        {{"data.held_out=0", "data.held=y.txt"}, NULL},
-        {{"model.context=2147483647"},
-         "train.micro_batch * model.context = 2 * 2147483647 * 1 is too large"},
-        {{"model.vocab=2147483647", "model.d_model=1024"}, "model.vocab * model.d_model"},
-        {{"model.d_model=2147483632"}, "too large"},
-        {{"model.d_model=65536", "model.layers=1023"}, "model.d_model squared * model.layers"},
-        {{"ffn.d_ff=2147483647"}, "model.d_model * ffn.d_ff * model.layers"},
-        {{"model.context=1048576", "model.d_model=524288", "model.layers=1"},
-         "train.micro_batch * model.context * model.d_model"},
-        {{"ffn.d_ff=1048576", "model.context=524288"}, "the larger of ffn.d_ff and model.vocab"},
-        {{"model.context=1048576"}, "model.heads * model.context squared"},
-        {{"train.steps=2147483647", "train.global_batch=131072", "model.context=32768"},
-         "train.steps * train.global_batch * model.context"},
-        {{"ffn.swish_beta=1.5"}, NULL},
-        {{"ffn.swish_beta=1.5", "ffn.activation=gelu"},
-         "ffn.swish_beta = 1.5: ffn.activation = gelu has no beta"},
-        {{"ffn.gate_clamp=7", "ffn.linear_clamp=7", "ffn.linear_offset=1"}, NULL},
-        {{"ffn.gate_clamp=7", "ffn.activation=gelu_tanh"}, NULL},
-        {{"ffn.kind=dense", "ffn.gate_clamp=7"},
-         "ffn.gate_clamp = 7: ffn.kind = dense has none; ffn.kind = gated has"},
-        {{"ffn.kind=dense", "ffn.linear_clamp=7"}, "ffn.linear_clamp = 7: ffn.kind = dense"},
-        {{"ffn.kind=dual", "ffn.linear_offset=-1"}, "ffn.linear_offset = -1: ffn.kind = dual"},
-        {{"ffn.kind=dual", "ffn.activation=relu"}, NULL},
-        {{"ffn.kind=dense", "ffn.gate_bias=true"}, "ffn.gate_bias = true: ffn.kind = dense"},
-        {{"ffn.kind=dense", "ffn.up_bias=true"}, NULL},
-        {{"ffn.gate_bias=true"}, NULL},
-        {{"data.kind=hdf5"}, "model.kind = decoder doesn't read data.kind = hdf5: an mlp reads"},
-        {{"model.inputs=4"}, "model.inputs = 4, model.outputs = 0: model.kind = decoder has"},
-        {{"model.outputs=4"}, "model.inputs = 0, model.outputs = 4: model.kind = decoder has"},
-        {{"model.loss=squared_error"}, "model.loss = squared_error: model.kind = decoder has"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof decoder_keys / sizeof decoder_keys[0]; i++) {
         Config config = sound_config();
-        for (int k = 0; k < 6 && rows[i].set[k]; k++) set(&config, rows[i].set[k]);
+        for (int k = 0; k < 6 && decoder_keys[i].set[k]; k++) set(&config, decoder_keys[i].set[k]);
         int status = config_check(&config);
-        ck_assert_msg(status == (rows[i].message ? WEFT_USAGE : 0), "row %zu: %d %s", i, status,
-                      error_message());
-        if (rows[i].message) assert_message(rows[i].message);
+        ck_assert_msg(status == (decoder_keys[i].message ? WEFT_USAGE : 0), "row %zu: %d %s", i,
+                      status, error_message());
+        if (decoder_keys[i].message) assert_message(decoder_keys[i].message);
     }
 }
 END_TEST

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #define SETTINGS(...) ((const char *const[]){__VA_ARGS__, NULL})
-#define SMALL         "model.layers=2", "grid.data=1"
+#define SMALL         "model.layers=1", "grid.data=1"
+#define TWO           "model.layers=2", "grid.data=1"
 #define LAYER1        "model.layers.1.mlp."
 
 static bool says(const char *text) {
@@ -66,7 +67,7 @@ static void check_network(const Network *network, bool pairs) {
             rig_convert_to("run", layout->name, layout->name, parts_of(network, layout));
     for (const PackingLayout *from = packing_layouts; from->name; from++) {
         for (const PackingLayout *to = packing_layouts; to->name; to++) {
-            if (!can_hold(network, from) || !can_hold(network, to)) continue;
+            if (from == to || !can_hold(network, from) || !can_hold(network, to)) continue;
             if (!pairs && to > packing_layouts) break;
             rig_convert_to(from->name, "again", to->name, parts_of(network, to));
             ck_assert_msg(same_bytes(rig_path("again"), rig_path(to->name)), "%s from %s", to->name,
@@ -79,7 +80,7 @@ static void check_network(const Network *network, bool pairs) {
 START_TEST(every_layout_becomes_every_other) {
     for (int i = 0; i < NETWORKS; i++) {
         rig_begin();
-        check_network(&networks[i], i == 0 || networks[i].dense);
+        check_network(&networks[i], i == 0);
         rig_end();
     }
 }
@@ -167,11 +168,12 @@ static const struct {
     const char *const *settings;
     bool biases, symmetric;
 } orders[] = {
-    {SETTINGS("ffn.bias=true"), true, false},
-    {SETTINGS("ffn.bias=false", "ffn.activation=gelu"), false, false},
-    {SETTINGS("ffn.bias=false", "ffn.activation=identity", "ffn.linear_offset=1"), false, false},
-    {SETTINGS("ffn.bias=true", "ffn.kind=dual", "ffn.activation=relu"), true, true},
-    {SETTINGS("ffn.bias=false", "ffn.activation=identity"), false, true},
+    {SETTINGS(TWO, "ffn.bias=true"), true, false},
+    {SETTINGS(TWO, "ffn.bias=false", "ffn.activation=gelu"), false, false},
+    {SETTINGS(TWO, "ffn.bias=false", "ffn.activation=identity", "ffn.linear_offset=1"), false,
+     false},
+    {SETTINGS(TWO, "ffn.bias=true", "ffn.kind=dual", "ffn.activation=relu"), true, true},
+    {SETTINGS(TWO, "ffn.bias=false", "ffn.activation=identity"), false, true},
 };
 enum { ORDERS = sizeof orders / sizeof orders[0] };
 
@@ -295,7 +297,7 @@ START_TEST(impossible_requests_are_refused_by_name) {
         {"empty", "new", 0, "separate", 0, 0, 0, WEFT_INPUT, 0, "there is no checkpoint in it"},
     };
     rig_begin();
-    rig_checkpoint("run", SETTINGS("ffn.bias=true"));
+    rig_checkpoint("run", SETTINGS(SMALL, "ffn.bias=true"));
     rig_convert_to("run", "file", "separate", 0);
     rig_convert_to("run", "ranks", "packed_ranks", 3);
     ck_assert_int_eq(files_make_directories(rig_path("empty")), 0);
@@ -320,7 +322,7 @@ END_TEST
 
 START_TEST(dense_networks_have_nothing_to_pack) {
     rig_begin();
-    rig_checkpoint("run", SETTINGS("ffn.kind=dense"));
+    rig_checkpoint("run", SETTINGS(SMALL, "ffn.kind=dense"));
     for (const PackingLayout *layout = packing_layouts; layout->name; layout++) {
         ConvertRequest request = {.source.path = "run", .out = "new", .layout = layout->name};
         if (can_hold(&(Network){.dense = true}, layout)) continue;
