@@ -3,6 +3,7 @@
 # make quickstart         setup, build, prepare a text, train on 2 ranks, evaluate, plot, sample
 # make check              setup, build, every test; ONLY=pattern runs the rows it matches
 # make fault-campaign     200 kills and 300 bit flips (about 20 minutes)
+# make failure-lab        one mistake after another, and the test that sees it (a few minutes)
 # make continuity         the experiments of results/continuity (about 10 minutes)
 # make variants           the FFN kinds against each other, results/variants (about an hour)
 # make lint | format      the house rules | reformats the sources
@@ -69,12 +70,14 @@ LIB_SOURCES  := $(filter-out $(CLI_SOURCES),$(wildcard src/*/*.c))
 SUPPORT      := $(wildcard tests/support/*.c)
 UNIT_TESTS   := $(notdir $(basename $(wildcard tests/unit/*.c)))
 TESTS        := $(UNIT_TESTS) $(notdir $(basename $(wildcard tests/mpi/*.c)))
+# what the row "failure lab" of tests/list needs
+SHORT_LAB    := test_ffn_oracle test_model test_config_width test_checkpoint
 FORMATTED     = $(wildcard src/*/*.[ch] tests/support/*.[ch] tests/unit/*.[ch] tests/mpi/*.[ch])
 
 # ---- goals ------------------------------------------------------------------------------------
 
 .PHONY: all programs test-programs asan-programs setup quickstart check \
-        check-asan check-other-debian fault-campaign continuity variants lint format flags clean FORCE
+        check-asan check-other-debian fault-campaign failure-lab continuity variants lint format flags clean FORCE
 
 JOBS := $(shell nproc)
 # A make of its own, as wide as the machine unless the caller said -j.
@@ -84,12 +87,15 @@ all: programs
 
 programs: $(foreach v,f32 f64 faults,$(PROGRAM_$(v)))
 
+# those of the failure lab
+lab-programs: $(PROGRAM_faults) $(TESTS:%=build/tests/faults/%)
+
 test-programs: $(foreach v,f32 f64,$(TESTS:%=build/tests/$(v)/%)) build/synthetic
 
 asan-programs: $(PROGRAM_asan) $(UNIT_TESTS:%=build/tests/asan/%)
 
 # with nothing to do, say nothing
-programs test-programs asan-programs:
+programs test-programs lab-programs asan-programs:
 	@:
 
 setup:
@@ -101,7 +107,7 @@ quickstart: setup
 	@launch/quickstart $(QUICKSTART_DIR) $(QUICKSTART_SET)
 
 check: setup
-	$(AGAIN) programs test-programs
+	$(AGAIN) programs test-programs $(SHORT_LAB:%=build/tests/faults/%)
 	@tests/run '$(ONLY)'
 
 check-asan: setup
@@ -112,6 +118,10 @@ fault-campaign: setup
 	$(AGAIN) programs
 	@tests/campaign/kills 200 7
 	@tests/campaign/bitflips 300 5
+
+failure-lab: setup
+	$(AGAIN) lab-programs
+	@tests/failure-lab/run '$(ONLY)'
 
 continuity: setup
 	$(AGAIN) programs

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mistakes.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,15 +21,15 @@ static const struct {
     const char *name;
     double seconds;
 } kinds[] = {
-    {"fail", 0},      {"delay", 0.25}, /* far longer than ranks spin before they yield */
-    {"kill", 0},      {"hang", 1e9},    {"nan", 0},   {"bitflip", 0},      {"enospc", 0},
-    {"slow-disk", 2}, {"rank-mask", 0}, {"nudge", 0}, {"blas-threads", 0}, {"lose-moments", 0},
+    {"fail", 0},   {"delay", 0.25}, /* far longer than ranks spin before they yield */
+    {"kill", 0},   {"hang", 1e9},    {"nan", 0},   {"bitflip", 0},
+    {"enospc", 0}, {"slow-disk", 2}, {"nudge", 0}, {"blas-threads", 0},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, FAULTS_MAX = 8 };
 
 static struct {
-    int kind;
-    int rank, phase; /* -1: any */
+    const char *name; /* of a kind or a mistake */
+    int rank, phase;  /* -1: any */
     int64_t step;
     int times; /* 0: always */
     double seconds;
@@ -44,14 +45,25 @@ static void list_names(const char *(*name)(int), int count, char *text, size_t c
         used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? ", " : "", name(i));
 }
 
-static const char *kind_name(int i) { return kinds[i].name; }
+static int mistakes_count(void) {
+    int count = 0;
+    while (mistakes[count].name) count++;
+    return count;
+}
+
 static const char *phase_name(int i) { return phase_names[i]; }
 
-static int find_kind(const char *name) {
-    for (int k = 0; k < KINDS; k++)
-        if (!strcmp(name, kinds[k].name)) return k;
-    char allowed[256];
-    list_names(kind_name, KINDS, allowed, sizeof allowed);
+/* Kinds, then mistakes. */
+static const char *fault_name(int i) {
+    return i < KINDS ? kinds[i].name : mistakes[i - KINDS].name;
+}
+
+static int find_name(const char *name) {
+    int count = KINDS + mistakes_count();
+    for (int i = 0; i < count; i++)
+        if (!strcmp(name, fault_name(i))) return i;
+    char allowed[ERROR_SIZE];
+    list_names(fault_name, count, allowed, sizeof allowed);
     error_set(WEFT_USAGE, "--inject: kind \"%s\": one of %s expected", name, allowed);
     return -1;
 }
@@ -87,13 +99,13 @@ int fault_parse(const char *text) {
     memcpy(copy, text, strlen(text) + 1);
     char *rest = strchr(copy, '@');
     if (rest) *rest++ = '\0';
-    int kind = find_kind(copy);
-    if (kind < 0) return WEFT_USAGE;
-    fault[faults].kind = kind;
+    int found = find_name(copy);
+    if (found < 0) return WEFT_USAGE;
+    fault[faults].name = fault_name(found);
     fault[faults].rank = fault[faults].phase = -1;
     fault[faults].step = -1;
     fault[faults].times = 1;
-    fault[faults].seconds = kinds[kind].seconds;
+    fault[faults].seconds = found < KINDS ? kinds[found].seconds : 0;
     for (char *part = rest; part && *part;) {
         char *next = strchr(part, ',');
         if (next) *next++ = '\0';
@@ -104,13 +116,17 @@ int fault_parse(const char *text) {
     return 0;
 }
 
+int fault_parse_environment(void) {
+    const char *text = getenv("WEFT_INJECT");
+    return text ? fault_parse(text) : 0;
+}
+
 void fault_set_rank(int rank) { own_rank = rank; }
 
 void fault_set_step(int64_t step) { present_step = step; }
 
 static bool applies(int i, const char *kind, int64_t step) {
-    return !strcmp(kinds[fault[i].kind].name, kind) &&
-           (fault[i].rank < 0 || fault[i].rank == own_rank) &&
+    return !strcmp(fault[i].name, kind) && (fault[i].rank < 0 || fault[i].rank == own_rank) &&
            (fault[i].step < 0 || fault[i].step == step);
 }
 
@@ -135,7 +151,7 @@ bool fault_take(const char *kind, Phase phase) { return fault_take_of(kind, phas
 
 void fault_sleep(const char *kind) {
     for (int i = 0; i < faults; i++)
-        if (!strcmp(kinds[fault[i].kind].name, kind)) {
+        if (!strcmp(fault[i].name, kind)) {
             clock_sleep(fault[i].seconds);
             return;
         }

@@ -1,4 +1,5 @@
-/* Faults for tests: compiled in by -DWEFT_FAULTS alone, chosen at run time by --inject
+/* Faults for tests: compiled in by -DWEFT_FAULTS alone, chosen at run time by --inject, or by
+ * WEFT_INJECT in the environment (test programs read it too), as
  * kind@rank=R,step=N,phase=P,times=N,seconds=X (each part after the kind is optional: any rank, any
  * step, any phase, once). A step is the number of steps done before, also for what saves its
  * result. Without WEFT_FAULTS nothing of this costs or does anything.
@@ -13,10 +14,13 @@
  *                   rank (phase forward), or the gradient that the layer hands down (backward)
  *     bitflip       the highest exponent bit of model.norm.weight[0] (phase optimizer), or one of a
  *                   copy between digest and disk (phase save)
+ *                   ... or of what convert copies (phase save; there a step is a layer)
  *     enospc        a shard file that finds no space
  *     slow-disk     sleeps (2 s) before the copy is written
  *   switches, for as long as rank and step fit
- *     rank-mask, nudge, blas-threads, lose-moments */
+ *     nudge         one ulp on a replicated parameter after each step
+ *     blas-threads  BLAS on two threads
+ *     mistakes      those of base/mistakes.h, each of which a test must see (tests/failure-lab) */
 #ifndef WEFT_BASE_FAULT_H
 #define WEFT_BASE_FAULT_H
 
@@ -44,6 +48,8 @@ extern const char *const phase_names[PHASE_COUNT];
 
 /* Takes one --inject. WEFT_USAGE naming what is allowed. */
 int fault_parse(const char *text);
+/* The same of WEFT_INJECT, if it is set. */
+int fault_parse_environment(void);
 void fault_set_rank(int rank);
 void fault_set_step(int64_t step);
 
@@ -66,6 +72,7 @@ bool fault_on(const char *kind);
 
 #else
 
+static inline int fault_parse_environment(void) { return 0; }
 static inline void fault_set_rank(int rank) { (void)rank; }
 static inline void fault_set_step(int64_t step) { (void)step; }
 static inline int fault_point(Phase phase) {

@@ -1,6 +1,7 @@
 #include "checkpoint/packing.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -160,6 +161,16 @@ static int part_of(const Packing *packing, int64_t channel) {
     return part;
 }
 
+/* For tests: rank r has the r-th of equal parts of [gate; up] [2F, D]. */
+static PackingRun in_halves(const Packing *packing, PackingRun run, bool up, int64_t channel) {
+    int64_t rows = 2 * packing->d_ff / packing->parts, base = up ? packing->d_ff : 0;
+    int64_t part = (base + channel) / rows, begin = part * rows - base, end = begin + rows;
+    run.group = (int)part;
+    run.channels = (Range){begin > 0 ? begin : 0, end < packing->d_ff ? end : packing->d_ff};
+    run.first = base + run.channels.begin - part * rows;
+    return run;
+}
+
 PackingRun packing_run(const Packing *packing, PackingProjection projection, bool bias,
                        int64_t channel) {
     const PackingLayout *layout = packing->layout;
@@ -172,7 +183,8 @@ PackingRun packing_run(const Packing *packing, PackingProjection projection, boo
         begin = 0;
     }
     /* the branch's place among those that the dataset holds: 0 or 1 */
-    bool first = count == 1 || (projection == PACKING_GATE) == (layout->order != PACKING_UP_FIRST);
+    bool first = count == 1 || (projection == PACKING_GATE) == (layout->order != PACKING_UP_FIRST ||
+                                                                fault_on("up-gate-as-gate-up"));
     run.first = count * begin;
     if (layout->order == PACKING_IN_TURN && count > 1) {
         run.stride = count;
@@ -180,5 +192,7 @@ PackingRun packing_run(const Packing *packing, PackingProjection projection, boo
     } else {
         run.first += first ? 0 : range_size(channels);
     }
+    if (layout->cut == PACKING_RANKS && count == 2 && fault_on("halves-to-ranks"))
+        return in_halves(packing, run, projection == PACKING_UP, channel);
     return run;
 }

@@ -1,4 +1,6 @@
 /* weft COMMAND ...: the table of commands. */
+#include "base/error.h"
+#include "base/fault.h"
 #include "build_id.h"
 #include "cli/command.h"
 #include "run/identity.h"
@@ -59,6 +61,10 @@ static int help_on(const char *topic) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return usage(stderr);
+    if (fault_parse_environment()) {
+        fprintf(stderr, "weft: %s\n", error_message());
+        return 2;
+    }
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc, argv);
     if (!strcmp(argv[1], "help") && argc > 2) return help_on(argv[2]);

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/fault.h"
 #include "config/config.h"
 #include "config/options.h"
 #include "config/width.h"
@@ -53,7 +54,8 @@ static int resolve_width(Config *config) {
         config->ffn.width_resolved = false;
         return 0;
     }
-    if (config->ffn.width_resolved) return 0;
+    if (config->ffn.width_resolved)
+        return fault_on("d-ff-recomputed") ? width_of(config, &config->ffn.d_ff, NULL) : 0;
     if (!option_equal(d_ff, config, &defaults))
         return error_set(WEFT_USAGE,
                          "ffn.d_ff = %" PRId64 " and ffn.width = %s: both say how wide the FFN is; "

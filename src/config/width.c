@@ -1,6 +1,7 @@
 #include "config/width.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "nn/ffn.h"
 
 #include <inttypes.h>
@@ -20,13 +21,15 @@ static bool explicit_width(const Config *config, Width *width) {
 }
 
 static bool llama(const Config *config, Width *width) {
-    double multiplier = config->ffn.width_multiplier > 0 ? config->ffn.width_multiplier : 1;
+    bool given = config->ffn.width_multiplier > 0 && !fault_on("multiplier-ignored");
+    double multiplier = given ? config->ffn.width_multiplier : 1;
     int64_t multiple = config->ffn.width_multiple_of;
+    int64_t up = fault_on("width-rounded-down") ? 0 : multiple - 1;
     int64_t hidden = 2 * (4 * config->model.d_model) / 3;
     width->exact = multiplier * 8 * (double)config->model.d_model / 3;
     if (width->exact > INT32_MAX) return false;
     hidden = (int64_t)(multiplier * (double)hidden);
-    width->rounded = (hidden + multiple - 1) / multiple * multiple;
+    width->rounded = (hidden + up) / multiple * multiple;
     return true;
 }
 

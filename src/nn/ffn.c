@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "nn/ffn_kinds.h"
 #include "nn/linear.h"
+#include "nn/mistaken_ffn.h"
 
 #include <string.h>
 
@@ -71,6 +72,7 @@ int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *conf
     int status = check_config(ffn->kind, config);
     if (!status) status = ffn->kind->declare(ffn, prefix);
     if (status) return status;
+    mistaken_ffn_declared(ffn);
     workspace_need(space,
                    linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[ffn->down], space->rows),
                    config->d_ff > config->d_model ? config->d_ff : config->d_model);
@@ -125,6 +127,7 @@ static void add_bias(const Ffn *ffn, int bias, const Sharded *y) {
 
 int ffn_hidden(const Ffn *ffn, const Pass *pass, Tensor x, const FfnSaved *saved) {
     gemm_list_clear(&ffn->space->products);
+    x = mistaken_ffn_input(x);
     int status = ffn->kind->project(ffn, x, saved);
     if (status) return status;
     gemm_list_run(&ffn->space->products, ffn->space->threads);
@@ -135,12 +138,15 @@ int ffn_hidden(const Ffn *ffn, const Pass *pass, Tensor x, const FfnSaved *saved
 }
 
 void ffn_activate(const Ffn *ffn, const Pass *pass, const FfnSaved *saved) {
-    pointwise(ffn, pass, saved, ACTIVATE);
+    Pass again = *pass;
+    again.microbatch += fault_on("mask-redrawn");
+    pointwise(ffn, &again, saved, ACTIVATE);
 }
 
 void ffn_down(const Ffn *ffn, const FfnSaved *saved, const Partials *y) {
     LinearTerm term = {&ffn->set->param[ffn->down], &saved->hidden};
     linear_partials(ffn->space, ffn->set, LINEAR_ROW_FORWARD, &term, 1, y);
+    mistaken_ffn_output(y);
 }
 
 /* The two products that read dy: down's weight gradient from hidden, then dhidden into hidden's

@@ -1,10 +1,13 @@
+#include "base/fault.h"
 #include "nn/ffn_kinds.h"
+#include "nn/mistaken_ffn.h"
 
 #include <stdio.h>
 
 static int declare(Ffn *ffn, const char *prefix, const char *name, const char *suffix,
                    ParamSpec spec, int *index) {
     char full[PARAM_NAME];
+    mistaken_ffn_tensor(&name, &spec.init_key);
     snprintf(full, sizeof full, "%s.%s_proj.%s", prefix, name, suffix);
     spec.name = full;
     spec.layer = (uint32_t)ffn->layer;
@@ -45,7 +48,7 @@ int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t ini
     int status = declare(ffn, prefix, name, "weight",
                          (ParamSpec){.rank = 2,
                                      .rows = config->d_model,
-                                     .cols = config->d_ff,
+                                     .cols = config->d_ff + fault_on("down-wrong-width"),
                                      .split = SPLIT_COLS,
                                      .axis = &ffn->axis,
                                      .unit_size = 1,

@@ -1,6 +1,7 @@
 #include "nn/layer.h"
 
 #include "base/fault.h"
+#include "nn/mistaken_ffn.h"
 #include "nn/observer.h"
 #include "nn/residual.h"
 
@@ -92,10 +93,11 @@ static real *gain_gradient(const Model *model, int index) {
 }
 
 static Dropout output_dropout(const Model *model, int l, const Pass *pass) {
-    return (Dropout){{model->config.seed, PHILOX_OUTPUT_DROPOUT, (uint32_t)l, (uint32_t)pass->step,
-                      (uint32_t)pass->microbatch},
-                     pass->training ? model->config.output_dropout : 0,
-                     0};
+    PhiloxPurpose site = fault_on("shared-mask") ? PHILOX_HIDDEN_DROPOUT : PHILOX_OUTPUT_DROPOUT;
+    return (Dropout){
+        {model->config.seed, site, (uint32_t)l, (uint32_t)pass->step, (uint32_t)pass->microbatch},
+        pass->training ? model->config.output_dropout : 0,
+        0};
 }
 
 /* stream[l] -> middle, by way of attention. */
@@ -177,6 +179,7 @@ static int ffn_forward(Model *model, int l, const Pass *pass) {
     ffn_down(&layer->ffn, &layer->saved.ffn, &part);
     status = exchange_sum(model->exchange_ffn);
     if (status) return status;
+    mistaken_ffn_sum(&layer->ffn, &model->config.ffn, pass, layer->saved.normed_ffn, model->sum);
     Dropout dropout = output_dropout(model, l, pass);
     const real *bias = layer->ffn.down_bias < 0 ? NULL : gain_of(model, layer->ffn.down_bias);
     residual_add(&model->space, layer->saved.middle, model->sum, bias, &dropout,

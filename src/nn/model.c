@@ -250,7 +250,7 @@ int model_loss(Model *model, const Pass *pass, const Microbatch *batch, double *
 }
 
 int model_evaluate(Model *model, const Microbatch *batch, double *loss, int64_t *hits) {
-    return model_loss(model, &(Pass){.training = false}, batch, loss, hits);
+    return model_loss(model, &(Pass){.training = fault_on("dropout-in-eval")}, batch, loss, hits);
 }
 
 int model_logits(Model *model, const Microbatch *batch, int64_t row, double *logits) {

@@ -1,6 +1,7 @@
 #include "optim/adamw.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "comm/exchange.h"
 
 #include <math.h>
@@ -106,6 +107,11 @@ static void sum_blocks(GradientNorm *norm, const ParamSet *set, int threads) {
     }
 }
 
+/* A replicated tensor counts once, but for tests. */
+static double times_counted(const ParamSet *set) {
+    return fault_on("replicas-counted") ? set->tensor_ranks : 1;
+}
+
 double gradient_norm(GradientNorm *norm, const ParamSet *set, Grid *grid, int threads) {
     sum_blocks(norm, set, threads);
     int64_t block = 0, first = 0;
@@ -118,6 +124,7 @@ double gradient_norm(GradientNorm *norm, const ParamSet *set, Grid *grid, int th
             int64_t count = blocks_of(param_shard_rows(param, s) * param_shard_cols(param, s));
             for (int64_t b = 0; b < count; b++) sum += norm->block[block++];
             if (param->split != SPLIT_NONE || set->tensor_rank == 0) norm->shard[first + s] = sum;
+            if (param->split == SPLIT_NONE) norm->shard[first + s] *= times_counted(set);
             own_finite = own_finite && isfinite(sum);
         }
         first += param->shards;

@@ -1,7 +1,9 @@
 #include "param/param.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,19 @@ void params_release(ParamSet *set) {
     *set = (ParamSet){0};
 }
 
+/* For tests: the gate's first two shards of one size change places. */
+static void cut_otherwise(Param *param) {
+    if (!fault_on("gate-cut-differently") || !strstr(param->name, "gate_proj.weight")) return;
+    for (int b = 1; b < param->shards; b++)
+        for (int a = 0; a < b; a++) {
+            Range held = param->cut[a];
+            if (range_size(held) != range_size(param->cut[b])) continue;
+            param->cut[a] = param->cut[b];
+            param->cut[b] = held;
+            return;
+        }
+}
+
 /* Cuts the split dimension and gives each owned shard its place in the arenas. */
 static void place(ParamSet *set, Param *param, const ParamSpec *spec) {
     param->shards = spec->split == SPLIT_NONE ? 1 : spec->axis->shards;
@@ -30,6 +45,7 @@ static void place(ParamSet *set, Param *param, const ParamSpec *spec) {
             param->cut[s] = (Range){units.begin * spec->unit_size, units.end * spec->unit_size};
         }
     }
+    cut_otherwise(param);
     for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
         int64_t size = param_shard_rows(param, s) * param_shard_cols(param, s);
         param->offset[s] = set->elements;
@@ -84,18 +100,28 @@ int params_allocate(ParamSet *set, bool training) {
     return 0;
 }
 
+/* The tensor's, but for tests. */
+static double std_of(const Param *param, int64_t shard_cols) {
+    double factor = fault_on("init-by-shard") ? sqrt((double)param->cols / (double)shard_cols) : 1;
+    return param->init_std * factor;
+}
+static uint64_t seed_of(const Param *param, uint64_t seed) {
+    return fault_on("down-ignores-seed") && strstr(param->name, "down_proj") ? 0 : seed;
+}
+
 /* Row `row` of the whole tensor, columns from `col` on. */
 static void initialize_row(const Param *param, uint64_t seed, int64_t row, int64_t col, real *value,
                            int64_t count) {
     enum { AT_ONCE = 256 };
-    PhiloxStream stream = {seed, PHILOX_INIT, param->layer, param->init_key, 0};
+    PhiloxStream stream = {seed_of(param, seed), PHILOX_INIT, param->layer, param->init_key, 0};
+    double std = std_of(param, count);
     for (int64_t done = 0; done < count; done += AT_ONCE) {
         double normal[AT_ONCE] = {0};
         int64_t n = count - done < AT_ONCE ? count - done : AT_ONCE;
         Range cols = {col + done, col + done + n};
         if (param->init == INIT_NORMAL) philox_normals(&stream, (uint32_t)row, cols, normal);
         for (int64_t j = 0; j < n; j++)
-            value[done + j] = param->init == INIT_NORMAL ? (real)(param->init_std * normal[j])
+            value[done + j] = param->init == INIT_NORMAL ? (real)(std * normal[j])
                                                          : (real)(param->init == INIT_ONE);
     }
 }

@@ -104,6 +104,7 @@ static int each_block(Work *work, EachBlock *each) {
 static int copy_block(Work *work, int layer, PackingProjection projection, bool bias,
                       ParamPiece block) {
     int status = weights_read(&work->source, layer, projection, bias, block, work->block);
+    if (fault_take_of("bitflip", PHASE_SAVE, layer)) *(unsigned char *)work->block ^= 16;
     return status ? status
                   : packing_write(&work->target.file, layer, projection, bias, block, work->block);
 }

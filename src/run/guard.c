@@ -1,6 +1,7 @@
 #include "run/guard.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "nn/observer.h"
 
@@ -244,7 +245,7 @@ static int persistent(Trainer *trainer, StepReport *report, const StepReport *ba
 
 int guard_step(Trainer *trainer, StepReport *report) {
     report->repeated = report->skipped = false;
-    if (all_finite(trainer, report->loss, report->norm)) {
+    if (all_finite(trainer, report->loss, report->norm) || fault_on("step-nonfinite")) {
         trainer->skips = 0;
         return 0;
     }

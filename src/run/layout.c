@@ -2,10 +2,8 @@
 
 #include "base/error.h"
 #include "nn/model.h"
-#include "run/plan_ledger.h"
 #include "run/setup.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,17 +21,14 @@ static double share(int64_t units, int shards, int ranks) {
 
 /* Products of one token's forward through this layout's busiest rank: each region ends in a sum
  * that all wait for, so the busiest rank of every axis counts, whoever it is. */
-static double busiest_products(const Config *config, const Ledger *ledger, int tp) {
+static double busiest_products(const Config *config, const ModelProducts *products, int tp) {
     bool mlp = !strcmp(config->model.kind, "mlp");
     int shards = (int)config->grid.tensor;
-    const LedgerRow *row = ledger->row;
-    double ffn = row[LEDGER_GATE].forward + row[LEDGER_UP].forward + row[LEDGER_DOWN].forward;
-    double products = ffn * share(config->ffn.d_ff, shards, tp) +
-                      row[LEDGER_ENTRY].forward * share(config->model.d_model, shards, tp);
-    products += row[LEDGER_HEAD].forward *
-                share(mlp ? config->model.outputs : config->model.vocab, shards, tp);
-    if (!mlp) products += row[LEDGER_ATTENTION].forward * share(config->model.kv_heads, shards, tp);
-    return products;
+    double sum =
+        products->input * share(config->model.d_model, shards, tp) +
+        products->ffn * share(config->ffn.d_ff, shards, tp) +
+        products->head * share(mlp ? config->model.outputs : config->model.vocab, shards, tp);
+    return mlp ? sum : sum + products->attention * share(config->model.kv_heads, shards, tp);
 }
 
 /* Bytes of the busiest rank's gradients: what data-parallel ranks exchange. */
@@ -53,11 +48,10 @@ LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp) {
     double microbatches = batch_shards * (double)(config->train.global_batch / config->grid.data /
                                                   config->train.micro_batch);
     double rows = (double)(config->train.micro_batch * config->model.context);
-    Ledger ledger;
-    if (ledger_make(config, &ledger)) return (LayoutChoice){tp, dp, INFINITY, 1};
-    double products = 3 * rows * microbatches * busiest_products(config, &ledger, tp);
-    double whole =
-        3 * (double)(config->train.global_batch * config->model.context) * ledger.total.forward;
+    ModelProducts parts = model_products(&m);
+    double products = 3 * rows * microbatches * busiest_products(config, &parts, tp);
+    double whole = 3 * (double)(config->train.global_batch * config->model.context) *
+                   model_forward_products(&m);
     int regions = strcmp(config->model.kind, "mlp") ? 2 : 1; /* of a layer */
     double seconds = products / (core_rate * threads);
     if (tp > 1) {

@@ -1,6 +1,7 @@
 #include "run/place.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "checkpoint/checkpoint.h"
 #include "run/directory.h"
 
@@ -18,7 +19,7 @@ int place_choose(Place *place, const char *out) {
     if (!out[0]) return error_set(WEFT_USAGE, "--out: a name is needed");
     size_t length = strlen(place->out);
     while (length > 1 && place->out[length - 1] == '/') place->out[--length] = '\0';
-    if (!lstat(place->out, &status))
+    if (!lstat(place->out, &status) && !fault_on("conversion-overwrites"))
         return error_set(WEFT_USAGE, "--out %s: exists already; nothing is replaced", out);
     if (checkpoint_encloses(place->out))
         return error_set(WEFT_USAGE, "--out %s: lies inside of a checkpoint, which it would spoil",
@@ -58,7 +59,8 @@ int place_publish(const Place *place, const char *made) {
     unlink(claim);
     status = files_sync(made);
     if (status) return status;
-    int failed = renameat2(AT_FDCWD, made, AT_FDCWD, place->out, RENAME_NOREPLACE);
+    unsigned flags = fault_on("conversion-overwrites") ? 0 : RENAME_NOREPLACE;
+    int failed = renameat2(AT_FDCWD, made, AT_FDCWD, place->out, flags);
     if (failed && (errno == EINVAL || errno == ENOSYS)) /* not every file system knows the flag */
         failed = files_exists(place->out) ? (errno = EEXIST, -1) : rename(made, place->out);
     if (failed)

@@ -38,15 +38,16 @@ static void print_row(const char *name, const LedgerRow *row) {
 }
 
 static void print_ledger(const Plan *plan, const Ledger *ledger) {
+    bool mlp = !strcmp(plan->config->model.kind, "mlp");
     log_print("\n%-10s %15s %51s\n%-10s %15s %12s %12s %12s %12s\n", "", "",
-              "multiply-adds a token", "", "parameters", "forward", "d input", "d weight",
-              "block again");
+              mlp ? "multiply-adds a row" : "multiply-adds a token", "", "parameters", "forward",
+              "d input", "d weight", "block again");
     for (int g = 0; g < LEDGER_GROUPS; g++) {
         const LedgerRow *row = &ledger->row[g];
         if (row->weights || row->forward > 0) print_row(ledger_group_names[g], row);
     }
     print_row("total", &ledger->total);
-    if (plan->config->model.tie_embeddings && !ledger->row[LEDGER_HEAD].weights)
+    if (!mlp && !ledger->row[LEDGER_HEAD].weights)
         log_print("The head is the embedding. \"block again\" is what recompute = block adds.\n");
     else
         log_print("\"block again\" is what train.recompute = block adds.\n");

@@ -49,17 +49,20 @@ static Traffic ffn_traffic(const Place *place) {
     return sums(place, &place->model->channels, 2 * place->model->config.layers);
 }
 
-/* By chunk of rows: largest logit, sum of exponentials, target's logit. Then the sum of the input's
- * gradient. */
+/* By chunk of rows: a sum over the shards' outputs, and of a cross entropy the largest logit before
+ * it and the target's after it. Then the sum of the input's gradient. */
 static Traffic head_traffic(const Place *place) {
     const Model *model = place->model;
     const Head *head = &model->head;
     ExchangeSpec spec = tensor_sum(place, &head->axis);
     int64_t rows = model->space.rows;
     Traffic sum = sums(place, &head->axis, 1);
-    sum.collectives += 3 * head->chunks;
-    sum.bytes += rows * (int64_t)(sizeof(real) + sizeof(double)) +
-                 exchange_doubles_received_predicted(&spec, place->tensor_rank, rows);
+    sum.collectives += head->chunks;
+    sum.bytes += exchange_doubles_received_predicted(&spec, place->tensor_rank, rows);
+    if (model->config.loss == LOSS_CROSS_ENTROPY) {
+        sum.collectives += 2 * head->chunks;
+        sum.bytes += rows * (int64_t)(sizeof(real) + sizeof(double));
+    }
     return sum;
 }
 

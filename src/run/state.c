@@ -163,8 +163,17 @@ static int check_grid(const Config *config, const json_t *manifest, const char *
         (long long)config->grid.data);
 }
 
+/* For tests: an activation that the checkpoint doesn't have passes for its own. */
+static void ignore_activation(const json_t *manifest, json_t *now) {
+    const json_t *ffn = json_object_get(json_object_get(manifest, "function"), "ffn");
+    json_t *theirs = json_object_get(ffn, "activation");
+    if (fault_on("another-activation") && theirs)
+        json_object_set(json_object_get(now, "ffn"), "activation", theirs);
+}
+
 static int check_function(const Trainer *trainer, const json_t *manifest, const char *directory) {
     json_t *now = config_function(&trainer->config, trainer->data.order.samples);
+    ignore_activation(manifest, now);
     char *differences =
         now ? checkpoint_differences(json_object_get(manifest, "function"), now) : NULL;
     int status = now ? 0 : error_set(WEFT_RUNTIME, "out of memory: manifest");
@@ -221,11 +230,15 @@ static int take_manifest(Trainer *trainer, const char *directory, bool tells) {
     return status;
 }
 
-/* For tests: what a resume would do that forgets the moments. */
-static void lose_moments(ParamSet *set) {
-    if (!fault_on("lose-moments")) return;
-    memset(set->arena[PARAM_MOMENT1], 0, params_bytes(set, 1));
-    memset(set->arena[PARAM_MOMENT2], 0, params_bytes(set, 1));
+/* For tests: what a resume would do that forgets a part of the state. */
+static void forget(Trainer *trainer) {
+    ParamSet *set = &trainer->model.set;
+    if (fault_on("lose-moments")) {
+        memset(set->arena[PARAM_MOMENT1], 0, params_bytes(set, 1));
+        memset(set->arena[PARAM_MOMENT2], 0, params_bytes(set, 1));
+    }
+    if (fault_on("restart-rate")) trainer->forgotten.by_schedule = trainer->step;
+    if (fault_on("lose-step")) trainer->forgotten.by_optimizer = trainer->step;
 }
 
 int state_resume(Trainer *trainer, const char *from, char directory[FILES_PATH]) {
@@ -247,7 +260,7 @@ int state_resume(Trainer *trainer, const char *from, char directory[FILES_PATH])
         status = directory_check_branch(trainer->config.run.dir, directory, trainer->step);
     status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) status = checkpoint_load(trainer->grid, &trainer->model.set, directory);
-    lose_moments(&trainer->model.set);
+    forget(trainer);
     if (!status) log_info("resuming from %s at step %lld", directory, (long long)trainer->step);
     return status;
 }
@@ -257,7 +270,7 @@ int state_load(Trainer *trainer, const char *directory) {
     if (!status) status = take_manifest(trainer, directory, false);
     status = comm_agree(trainer->grid, GROUP_GRID, status);
     if (!status) status = checkpoint_load(trainer->grid, &trainer->model.set, directory);
-    lose_moments(&trainer->model.set);
+    forget(trainer);
     return status;
 }
 

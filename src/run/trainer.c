@@ -234,7 +234,8 @@ static int update(Trainer *trainer, const StepReport *report) {
     int status = fault_point(PHASE_OPTIMIZER);
     if (status) return status;
     if (!report->skipped)
-        adamw_update(&trainer->adamw, &trainer->model.set, trainer->step + 1, report->rate,
+        adamw_update(&trainer->adamw, &trainer->model.set,
+                     trainer->step + 1 - trainer->forgotten.by_optimizer, report->rate,
                      gradient_clip_scale(report->norm, trainer->config.optim.clip),
                      trainer->threads);
     flip_bit(&trainer->model.set);
@@ -248,7 +249,8 @@ int trainer_step(Trainer *trainer, StepReport *report) {
     if (!status) status = guard_step(trainer, report);
     if (status) return status;
     double before = clock_seconds();
-    report->rate = schedule_rate(&trainer->schedule, trainer->step);
+    report->rate =
+        schedule_rate(&trainer->schedule, trainer->step - trainer->forgotten.by_schedule);
     status = update(trainer, report);
     if (status) return status;
     trainer->step++;

@@ -34,6 +34,9 @@ typedef struct {
     int64_t step, tokens_seen;        /* steps done; target tokens, or rows, seen */
     Microbatch micro;                 /* what the model reads next */
     int64_t *samples;                 /* [global_batch] sample ids of a step */
+    struct {
+        int64_t by_schedule, by_optimizer;
+    } forgotten; /* steps that a resume loses: 0 but for tests */
 } Trainer;
 
 /* Everything that training (or, with training false, evaluation) needs at this layout. The grid is

@@ -7,6 +7,8 @@
 #   passes NAME COMMAND...         a test: passes when the command returns 0
 #   fails NAME COMMAND...          a control: passes when the command, a comparison, returns 1
 #
+# A script ends with the test that WEFT_TEST names, if it is set.
+#
 # $t is a scratch folder that goes away at the end. WEFT and WEFT_FAULTS, when set, are the
 # programs; $program is the one that trains. Nothing here takes longer than $limit seconds.
 set -u
@@ -59,6 +61,7 @@ passes() {
         echo "last exit code $code, output of the last run:"
         { head -n 4 "$out"; echo ...; tail -n 4 "$out"; } | cut -c 1-300 | sed 's/^/    | /'
     fi
+    [ "$name" != "${WEFT_TEST:-}" ] || finish
 }
 
 fails() {

@@ -130,6 +130,16 @@ convert run killed.h5 --to separate
 passes "the next one makes it" cmp "$t/killed.h5" "$t/separate.h5"
 passes "and nothing stays aside" test ! -e "$t/.tmp-killed.h5"
 
+# ---- a bit that flips on its way: the row goes through layers 0, 2 and 3
+train deep one --stop-at 1 --set model.layers=4
+for layer in 0 1; do
+    run "$weft_faults" convert "$t/deep" --to packed_shard --out "$t/flipped.h5" \
+        --inject bitflip@phase=save,step=$layer
+    passes "a flipped bit in layer $layer" ended 4 "layer $layer" "; nothing is published"
+    passes "there is no file of it" nothing_left flipped.h5
+done
+passes "which no known row has seen" says "layer 1: the weight of gate differs in rows 0 to 171"
+
 # ---- little space: a mount of our own, where we may have one
 small='mount -t tmpfs -o size=100k tmpfs "$1" && shift && exec "$@"'
 mkdir "$t/small"

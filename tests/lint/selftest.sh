@@ -61,7 +61,7 @@ echo 'int main(void) { return 0; }' >tests/unit/good.c
 echo 'good | 0 | build/tests/f32/good' >tests/list
 "$here/run" "$tree" >report 2>&1
 expect "a clean tree passes" test $? -eq 0
-expect "every rule counts" grep -qx '9 passed, 0 failed' report
+expect "every rule counts" grep -qx '10 passed, 0 failed' report
 [ $failed -eq 0 ] || cat report
 
 # ---- one offence a file -------------------------------------------------------------------------
@@ -99,10 +99,14 @@ printf 'int  f( void );\n' >src/run/bare.h
 printf '/* Needs a type. */\nint64_t f(void);\n' >src/run/dependent.h
 printf 'static int unused(int x) { return 0; }\n' >src/run/warned.c
 printf 'int main(void) { return 0; }\n' >tests/unit/forgotten.c
+mkdir -p tests/failure-lab
+printf '    {"unmade", "nobody makes it"},\n' >src/base/mistakes.c
+printf 'bool f(void) { return fault_on("unlisted"); }\n' >src/run/mistaken.c
+printf 'unknown | is no mistake | good | test | word\n' >tests/failure-lab/list
 
 "$here/run" "$tree" >report 2>&1
 expect "a bad tree fails" test $? -ne 0
-expect "every rule is red" grep -qx '0 passed, 9 failed' report
+expect "every rule is red" grep -qx '0 passed, 10 failed' report
 for name in upward sideways norm; do expect $name reported src/math/$name.c:1 layers; done
 for name in mpi hdf5; do expect $name reported src/run/$name.c:1 layers; done
 expect bare reported src/base/bare.c:1 layers
@@ -123,6 +127,10 @@ expect bare_header reported src/run/bare.h:1 headers
 expect dependent reported run/dependent.h:2 self-contained
 expect warned_gcc reported src/run/warned.c:1 gcc
 expect warned_clang reported src/run/warned.c:1 clang
+expect "a mistake that nobody makes" grep -q 'mistakes: nobody makes unmade' report
+expect "a mistake without a row" grep -q 'mistakes: unmade has no row' report
+expect "a mistake that is no mistake" grep -q "list:1: mistakes: unknown isn't in" report
+expect "a mistake that is asked for" grep -q 'mistakes: unlisted is asked for' report
 expect forgotten reported tests/unit/forgotten.c:1 listed
 
 [ $failed -eq 0 ] || cat report

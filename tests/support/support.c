@@ -1,9 +1,13 @@
 #include "support/support.h"
 
+#include "base/error.h"
+#include "base/fault.h"
+
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { TEST_TIMEOUT_S = 240, OTHERS_TIMEOUT_MS = 10000 };
@@ -37,10 +41,25 @@ static enum test_result run_test(const TTest *test, enum fork_status fork_status
     return type;
 }
 
+static void take_faults(void) {
+    if (!fault_parse_environment()) return;
+    fprintf(stderr, "%s\n", error_message());
+    exit(2);
+}
+
+/* The next test from *i on that is wanted; NULL at the end. */
+static const TTest *next_test(const TTest *const *tests, int *i) {
+    const char *only = getenv("WEFT_TEST");
+    while (only && tests[*i] && strcmp(tests[*i]->name, only)) ++*i;
+    return tests[*i] ? tests[(*i)++] : NULL;
+}
+
 int run_suite(const char *name, const TTest *const *tests) {
     int checks = 0, failures = 0, errors = 0;
-    for (; tests[checks]; checks++) {
-        enum test_result type = run_test(tests[checks], CK_FORK_GETENV, "");
+    take_faults();
+    const TTest *test;
+    for (int i = 0; (test = next_test(tests, &i)); checks++) {
+        enum test_result type = run_test(test, CK_FORK_GETENV, "");
         failures += type == CK_FAILURE;
         errors += type == CK_ERROR;
     }
@@ -79,9 +98,11 @@ int run_mpi_suite(int *argc, char ***argv, const char *name, const TTest *const 
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
     snprintf(where, sizeof where, "rank %d of %d: ", rank, size);
-    for (; tests[checks]; checks++) {
-        bool failed = run_test(tests[checks], CK_NOFORK, where) != CK_PASS;
-        failures += failed_anywhere(failed, tests[checks]->name, comm);
+    take_faults();
+    const TTest *test;
+    for (int i = 0; (test = next_test(tests, &i)); checks++) {
+        bool failed = run_test(test, CK_NOFORK, where) != CK_PASS;
+        failures += failed_anywhere(failed, test->name, comm);
     }
     if (rank == 0) print_total(name, checks, failures, 0);
     MPI_Comm_free(&comm);

@@ -13,6 +13,9 @@
  *         return run_mpi_suite(&argc, &argv, "tree", TESTS(rows_add_up));
  *     }
  *
+ * WEFT_TEST in the environment names the one test to run; programs of the faults build take
+ * WEFT_INJECT (base/fault.h).
+ *
  * Both end with the total line "100%: Checks: 1, Failures: 0, Errors: 0" that tests/run reads,
  * and return 0 only when at least one test ran and none failed.
  */

@@ -172,6 +172,11 @@ static void cut_elsewhere(void) {
     gate->cut[0].end = gate->cut[1].begin = 2;
 }
 
+static void narrow(void) {
+    Param *up = param_of(LAYER "mlp.up_proj.weight");
+    up->rows = up->cut[up->shards - 1].end = 11;
+}
+
 static void exchange(void) {
     Param *gate = param_of(LAYER "mlp.gate_proj.weight");
     Param *up = param_of(LAYER "mlp.up_proj.weight"), kept = *up;
@@ -204,6 +209,8 @@ START_TEST(tensors_that_lie_otherwise) {
         {"gate cut unlike up", cut_elsewhere,
          "tensor " LAYER "mlp.gate_proj.weight, value: its piece in shard-t000-d000.h5 is [1, 16] "
          "at [0, 0], by the function [2, 16]"},
+        {"gate and up of unequal width", narrow,
+         "tensor " LAYER "mlp.up_proj.weight: shape is [11, 16], by the function [12, 16]"},
         {"order", exchange, "tensors: " LAYER "mlp.gate_proj"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
