@@ -123,6 +123,17 @@ int config_read_text(Config *config, const char *text, const char *name) {
     return parse_text(config, name, text, strlen(text));
 }
 
+/* What comes later counts: a rule for the width in place of a number, a number in place of a rule.
+ */
+static void take_over_width(Config *config, const char *key) {
+    const Option *d_ff = &options[option_find("ffn", "d_ff")];
+    const Option *width = &options[option_find("ffn", "width")];
+    if (!strcmp(key, "d_ff")) option_parse(width, config, width->initial);
+    if (strcmp(key, "width") || !strcmp(config->ffn.width, "explicit")) return;
+    option_parse(d_ff, config, d_ff->initial);
+    config->ffn.width_resolved = false;
+}
+
 int config_set(Config *config, const char *assignment) {
     char section[OPTION_NAME], key[OPTION_NAME];
     const char *equals = strchr(assignment, '=');
@@ -137,6 +148,7 @@ int config_set(Config *config, const char *assignment) {
     int index = option_find(section, key);
     int result = index < 0 ? option_unknown(section, key)
                            : option_parse(&options[index], config, equals + 1);
+    if (!result && !strcmp(section, "ffn")) take_over_width(config, key);
     return result ? error_prefix(result, "--set ") : 0;
 }
 

@@ -110,7 +110,8 @@ int config_read(Config *config, const char *path);
 /* The same from text; `name` says in messages where it came from. */
 int config_read_text(Config *config, const char *text, const char *name);
 
-/* "section.key=value". Returns 0 or WEFT_USAGE. */
+/* "section.key=value". ffn.width takes the place of an ffn.d_ff that was there, and the other way
+ * round. Returns 0 or WEFT_USAGE. */
 int config_set(Config *config, const char *assignment);
 
 /* Replaces rules by what they give, once: ffn.d_ff by ffn.width (see config/width.h), and what one

@@ -59,7 +59,7 @@ static int resolve_width(Config *config) {
     if (!option_equal(d_ff, config, &defaults))
         return error_set(WEFT_USAGE,
                          "ffn.d_ff = %" PRId64 " and ffn.width = %s: both say how wide the FFN is; "
-                         "leave one out",
+                         "delete one of the lines",
                          config->ffn.d_ff, config->ffn.width);
     int status = width_of(config, &config->ffn.d_ff, NULL);
     config->ffn.width_resolved = !status;

@@ -160,8 +160,9 @@ json_t *activation_json(const Config *c) {
     const Activation *activation = activation_find(c->ffn.activation);
     if (!activation) return NULL;
     json_t *beta = activation->has_beta ? json_real(c->ffn.swish_beta) : json_null();
+    bool plain = !activation->has_beta || c->ffn.swish_beta == 1;
     return json_pack("{s:s, s:s, s:{s:o, s:f, s:f, s:f}}", "name", activation->name, "equation",
-                     activation->equation, "parameters", "beta", beta, "gate_clamp",
+                     plain ? activation->equation : activation->beta_equation, "parameters", "beta", beta, "gate_clamp",
                      c->ffn.gate_clamp, "linear_clamp", c->ffn.linear_clamp, "linear_offset",
                      c->ffn.linear_offset);
 }

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/library_lock.h"
+#include "base/memory.h"
 #include "base/real.h"
 #include "data/file.h"
 
@@ -385,4 +386,21 @@ int arrays_gather(const ArraySource *source, ArrayPart part, const int64_t *row,
     if (source->array[part].plain) return read_each(source, part, row, count, values);
     LIBRARY_SECTION;
     return read_each(source, part, row, count, values);
+}
+
+int arrays_check(const ArraySource *source) {
+    enum { NUMBERS = 1 << 16 }; /* read at once */
+    int status = 0;
+    for (int part = 0; !status && part < ARRAY_PARTS; part++) {
+        int64_t width = source->array[part].width, rows = source->array[part].rows;
+        if (!rows) continue; /* nothing is wanted of it */
+        int64_t at_once = NUMBERS / width + 1;
+        double *block = memory_allocate((size_t)(at_once * width) * sizeof *block, "rows to check");
+        if (!block) return WEFT_RUNTIME;
+        for (int64_t first = 0; !status && first < rows; first += at_once)
+            status = arrays_read(source, (ArrayPart)part, first,
+                                 rows - first < at_once ? rows - first : at_once, block);
+        free(block);
+    }
+    return status;
 }

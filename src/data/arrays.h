@@ -42,7 +42,10 @@ int arrays_digest(const ArraySource *source, Hash128 *digest); /* file_digest of
 int arrays_read(const ArraySource *source, ArrayPart part, int64_t first, int64_t count,
                 double *values);
 
-/* The same of `count` rows anywhere. */
+/* Reads every row once: 0, or WEFT_INPUT of the first bad one, or WEFT_RUNTIME. */
+int arrays_check(const ArraySource *source);
+
+/* The same as arrays_read, of `count` rows anywhere. */
 int arrays_gather(const ArraySource *source, ArrayPart part, const int64_t *row, int64_t count,
                   double *values);
 

@@ -102,6 +102,12 @@ int dataset_digests(const Dataset *data, Hash128 *train, Hash128 *held) {
     return !status && data->held_apart ? data->kind->digest(data->held, held) : status;
 }
 
+int dataset_check(const Dataset *data) {
+    if (!data->kind->check) return 0;
+    int status = data->kind->check(data->train);
+    return !status && data->held_apart ? data->kind->check(data->held) : status;
+}
+
 int dataset_normalise(Dataset *data) {
     Normalisation *normalisation = &data->normalisation;
     if (!normalisation->number || normalisation->known) return 0;

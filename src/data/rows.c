@@ -17,6 +17,8 @@ static int digest_arrays(const void *source, Hash128 *digest) {
     return arrays_digest(source, digest);
 }
 
+static int check_arrays(const void *source) { return arrays_check(source); }
+
 /* The first `count` rows of `out`, normalised; the rest 0. */
 static int read_numbers(const Dataset *data, const void *source, ArrayPart part, const int64_t *row,
                         int64_t count, Tensor out) {
@@ -54,4 +56,5 @@ const SampleKind samples_of_rows = {.items = "rows",
                                     .close = close_arrays,
                                     .length = arrays_length,
                                     .digest = digest_arrays,
+                                 .check = check_arrays,
                                     .read = read_rows};

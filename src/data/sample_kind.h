@@ -12,6 +12,7 @@ struct SampleKind {
     void (*close)(void *source);                                           /* NULL is allowed */
     int64_t (*length)(const void *source);                                 /* items */
     int (*digest)(const void *source, Hash128 *digest);                    /* 0 or WEFT_INPUT */
+    int (*check)(const void *source); /* reads all items: 0 or WEFT_INPUT; NULL: none can be bad */
     /* A microbatch of samples that begin at first[micro_batch]. Items at `end` and beyond are
      * padded and their targets masked; samples that are nothing else come last. 0 or a negative
      * code. */

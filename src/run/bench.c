@@ -72,7 +72,7 @@ static int bench_on_grid(const Config *config, Grid *grid, int threads) {
     real *c = memory_allocate((size_t)threads * SIDE * SIDE * sizeof(real), "bench matrices");
     if (!status) status = comm_agree(grid, GROUP_GRID, a && c ? 0 : WEFT_RUNTIME);
     for (int64_t i = 0; !status && i < SIDE * SIDE; i++) a[i] = (real)(i % 97) / 97 - (real)0.5;
-    if (!status) status = trainer_normalise(&trainer);
+    if (!status) status = trainer_survey(&trainer);
     if (!status) status = measure(&trainer, a, c);
     free(a);
     free(c);

@@ -467,7 +467,7 @@ int gradcheck_run(const Config *config, const GradcheckOptions *options, const S
     Trainer trainer;
     GradcheckResult result;
     int status = trainer_open(&trainer, config, session->grid, session->threads, true);
-    if (!status) status = trainer_normalise(&trainer);
+    if (!status) status = trainer_survey(&trainer);
     if (!status) status = gradcheck_trainer(&trainer, options, &result);
     if (!status || error_is_agreed()) trainer_close(&trainer);
     return status;

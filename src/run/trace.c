@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/trace_file.h"
+#include "config/topology.h"
 #include "nn/model.h"
 #include "nn/observer.h"
 #include "run/identity.h"
@@ -33,6 +34,7 @@ typedef struct {
     TraceFile file; /* on the first rank */
     Waiting *waiting;
     int64_t first, count, capacity; /* waiting[i] has place first + i */
+    int64_t targets;                /* that the loss is the mean over */
     int status;                     /* of this rank, then agreed */
 } Trace;
 
@@ -147,17 +149,27 @@ static void see(void *context, const Seen *seen) {
     trace->status = write_all_before(trace, seen->place);
     if (trace->status) return;
     Shape shape = shape_of(seen);
-    trace->status = comm_agree(trace->grid, GROUP_GRID, put(trace, &shape, seen->data.data));
+    real mean, *data = seen->data.data;
+    if (!strcmp(seen->name, "loss")) { /* shown as the sum */
+        mean = (real)((double)*data / (double)trace->targets);
+        data = &mean;
+    }
+    trace->status = comm_agree(trace->grid, GROUP_GRID, put(trace, &shape, data));
     trace->first = seen->place + 1;
+}
+
+static const char *text_in(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
 }
 
 /* What is in the file beside tensors. Nothing of it depends on layout, machine load or clock. */
 static int describe(Trace *trace, const Config *config, const TraceOptions *options) {
-    const FfnKind *kind = ffn_find(config->ffn.kind);
+    json_t *topology = topology_json(config), *activation = activation_json(config);
     char hash[HASH_TEXT], fingerprint[HASH_TEXT] = "", step[32] = "0";
     json_t *function = config_function(config, 0), *manifest = NULL;
     char *text = function ? json_dumps(function, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    int status = text ? 0 : error_set(WEFT_RUNTIME, "out of memory: the function");
+    bool whole = text && topology && activation;
+    int status = whole ? 0 : error_set(WEFT_RUNTIME, "out of memory: the function");
     if (!status && options->directory) status = checkpoint_manifest(options->directory, &manifest);
     if (!status && manifest) {
         snprintf(fingerprint, sizeof fingerprint, "%s",
@@ -175,8 +187,8 @@ static int describe(Trace *trace, const Config *config, const TraceOptions *opti
         {"weights", options->directory ? "checkpoint" : "initial"},
         {"fingerprint", fingerprint},
         {"step", step},
-        {"equation", kind->equation},
-        {"activation", activation_find(config->ffn.activation)->equation},
+        {"equation", text_in(topology, "equation")},
+        {"activation", text_in(activation, "equation")},
         {"dropout", options->training ? "on: microbatch 0 of step 0" : "off"},
         {"identity", identity_text()},
     };
@@ -184,6 +196,8 @@ static int describe(Trace *trace, const Config *config, const TraceOptions *opti
         status = trace_text(&trace->file, row[i].name, row[i].value);
     json_decref(manifest);
     json_decref(function);
+    json_decref(topology);
+    json_decref(activation);
     free(text);
     return status;
 }
@@ -240,6 +254,7 @@ int trace_run(const Config *config, const TraceOptions *options, const Session *
     if (!status) status = load(&model, options);
     if (!status && writes(&trace)) status = begin_file(&trace, config, options, &input);
     status = comm_agree(grid, GROUP_GRID, status);
+    trace.targets = input.targets;
     if (!status) status = follow(&trace, &model, options, &input);
     if (!status && options->against) {
         if (writes(&trace))

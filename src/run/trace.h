@@ -3,7 +3,8 @@
  *
  * What the file holds: `tokens` (an mlp: `inputs`) and `targets`, as the model reads them, then the
  * tensors that nn/observer.h lists for a forward pass, in that order and under these names, those
- * of a layer in groups layers/0, layers/1, ...; `order` lists all names. Each rank holds the
+ * of a layer in groups layers/0, layers/1, ...; `loss` is the mean over the targets that aren't
+ * masked; `order` lists all names. Each rank holds the
  * tensors between two whole ones (an FFN's gate, up and act; the logits) for a moment, T rows each.
  */
 #ifndef WEFT_RUN_TRACE_H

@@ -128,7 +128,7 @@ static int train_on_grid(const Config *config, const TrainOptions *options, Grid
     watch_phase(grid->watch, PHASE_LOAD);
     if (!status && options->resume)
         status = state_resume(&loop.trainer, options->resume, resumed_from);
-    if (!status) status = trainer_normalise(&loop.trainer);
+    if (!status) status = trainer_survey(&loop.trainer);
     if (!status) status = open_loop(&loop, resumed_from);
     if (!status) {
         triggers_step(&loop.triggers, 0, guess_save(&loop.trainer));

@@ -95,15 +95,19 @@ static int open_data(Trainer *trainer) {
     return status;
 }
 
-/* One rank reads all training rows: the others would read the same. */
-int trainer_normalise(Trainer *trainer) {
+/* One rank reads all rows: the others would read the same. */
+int trainer_survey(Trainer *trainer) {
     Grid *grid = trainer->grid;
     Normalisation *normalisation = &trainer->data.normalisation;
-    if (!normalisation->number || normalisation->known) return 0;
+    bool wanted = normalisation->number && !normalisation->known;
+    int status = 0;
     watch_phase(grid->watch, PHASE_DATA);
-    int status = group_rank(grid, GROUP_GRID) == 0 ? dataset_normalise(&trainer->data) : 0;
+    if (group_rank(grid, GROUP_GRID) == 0) {
+        status = dataset_check(&trainer->data);
+        if (!status) status = dataset_normalise(&trainer->data);
+    }
     status = comm_agree(grid, GROUP_GRID, status);
-    if (status) return status;
+    if (status || !wanted) return status;
     comm_broadcast(grid, GROUP_GRID, normalisation->number,
                    (size_t)normalisation->numbers * sizeof *normalisation->number, 0);
     normalisation->known = true;

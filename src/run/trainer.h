@@ -41,13 +41,13 @@ typedef struct {
 
 /* Everything that training (or, with training false, evaluation) needs at this layout. The grid is
  * open. Initial values are set; what normalises arrays isn't: it comes from a checkpoint
- * (run/state.h), or else from trainer_normalise. Collective over GROUP_GRID; agreed errors. */
+ * (run/state.h), or else from trainer_survey. Collective over GROUP_GRID; agreed errors. */
 int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads, bool training);
 void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
 
-/* Before the first step or evaluation: measures the normalisation of the training rows, unless
- * there is none or a checkpoint has told it. Collective over GROUP_GRID; agreed errors. */
-int trainer_normalise(Trainer *trainer);
+/* Before the first step: refuses arrays with a bad row, and measures the normalisation of the
+ * training rows, unless there is none or a checkpoint has told it. Collective over GROUP_GRID; agreed errors. */
+int trainer_survey(Trainer *trainer);
 
 /* How metrics and messages call what this model counts. */
 MetricWords trainer_words(const Trainer *trainer);

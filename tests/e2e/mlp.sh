@@ -106,6 +106,13 @@ passes "takes no more memory" test $(($(peak more) - $(peak one))) -lt 8000000
 # ---- classes
 train_on classes labels 2 --tp 2 --dp 1 --set model.loss=cross_entropy --set model.outputs=2
 passes "classes" ended 0 "accuracy "
+{ head -n 2999 "$t/signs" && echo 7; } >"$t/bad_signs"
+h5import "$t/bad_signs" -c "$t/signs.layout" -o "$t/bad_classes.h5" >/dev/null 2>&1
+h5copy -i "$t/plain.h5" -s inputs -o "$t/bad_classes.h5" -d inputs
+train_on bad_classes "a bad class" 2 --tp 2 --dp 1 --set model.loss=cross_entropy \
+    --set model.outputs=2
+passes "a bad class in the held-out part" ended 3 "row 2999"
+passes "is found before the first step" silent_about "step 1/"
 passes "accuracy in the metrics" grep -q '"held_out_accuracy":0\.[0-9]*' "$t/labels/metrics.jsonl"
 fails "no bits per byte" grep -q bits_per_byte "$t/labels/metrics.jsonl"
 run "$weft" eval "$t/labels"

@@ -20,8 +20,13 @@ run "$weft" plan "$t/no_width.ini" --set ffn.bias=false --set model.d_model=128 
 passes "floor" ended 0 "ffn.width = floor: 341 channels" "130,944 weights"
 run "$weft" plan "$t/no_width.ini" "${large[@]}" --set ffn.width=match
 passes "match" ended 0 "ffn.width = match: 10923 channels (10922.667 unrounded"
-plan --set ffn.width=llama
+sed 's/^d_ff.*/&\nwidth = llama/' tests/configs/tiny.ini >"$t/two_widths.ini"
+run "$weft" plan "$t/two_widths.ini"
 passes "two widths" ended 2 "ffn.d_ff = 172 and ffn.width = llama"
+plan --set ffn.width=llama
+passes "a rule in place of the file's number" ended 0 "ffn.width = llama: 256 channels"
+run "$weft" plan "$t/two_widths.ini" --set ffn.d_ff=99
+passes "a number in place of the file's rule" ended 0 "ffn.width = explicit: 99 channels"
 
 run "$weft" plan "$t/gated.ini" --against "$t/dense.ini"
 passes "unequal" ended 0 "134,217,728" "warning: at equal d_ff = 16384 the gated FFN has 1.500 times"

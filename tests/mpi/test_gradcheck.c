@@ -103,7 +103,7 @@ static int check(const Row *row, int tp, int dp, Spoil spoil, GradcheckResult *r
         status = trainer_open(&trainer, &config, &grid, 1, true);
         ck_assert_msg(status == 0, "%s", error_message());
         if (spoil) spoil(&trainer.model);
-        ck_assert_int_eq(trainer_normalise(&trainer), 0);
+        ck_assert_int_eq(trainer_survey(&trainer), 0);
         status = gradcheck_trainer(&trainer, &options, result);
         trainer_close(&trainer);
     }

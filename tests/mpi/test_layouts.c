@@ -82,7 +82,7 @@ static void on_layout(const Config *config, int tp, int dp, OnTrainer body) {
     if (!grid.surplus) {
         int status = trainer_open(&trainer, config, &grid, 1, true);
         ck_assert_msg(status == 0, "tp %d x dp %d: %s", tp, dp, error_message());
-        ck_assert_int_eq(trainer_normalise(&trainer), 0);
+        ck_assert_int_eq(trainer_survey(&trainer), 0);
         body(&trainer, &grid);
         trainer_close(&trainer);
     }

@@ -57,7 +57,7 @@ static void run_open(Run *run, const Config *config, Grid *grid) {
     *run = (Run){.config = config, .grid = grid};
     CheckpointPlaces places = state_places(config, grid->tp, grid->dp);
     ck_assert_msg(trainer_open(&run->trainer, config, grid, 1, true) == 0, "%s", error_message());
-    ck_assert_msg(trainer_normalise(&run->trainer) == 0, "%s", error_message());
+    ck_assert_msg(trainer_survey(&run->trainer) == 0, "%s", error_message());
     ck_assert_msg(saver_open(&run->saver, grid, &run->trainer.model.set, &places) == 0, "%s",
                   error_message());
 }

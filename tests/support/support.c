@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEST_TIMEOUT_S = 240, OTHERS_TIMEOUT_MS = 10000 };
+enum { TEST_TIMEOUT_S = 240, PATIENCE_MS = 10000 };
 
 static void print_total(const char *name, int checks, int failures, int errors) {
     int passed = checks - failures - errors;
@@ -71,15 +71,17 @@ int run_suite(const char *name, const TTest *const *tests) {
  * that it will never join: then nobody answers, and the job must end. */
 static bool failed_anywhere(bool failed_here, const char *test, MPI_Comm comm) {
     int here = failed_here, anywhere = 0, done = 0;
+    const char *patience = getenv("WEFT_PATIENCE_MS");
+    long most = patience ? strtol(patience, NULL, 10) : PATIENCE_MS;
     MPI_Request request;
     MPI_Iallreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, comm, &request);
     if (!failed_here) {
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         return anywhere;
     }
-    for (int waited = 0; !done; waited++) {
+    for (long waited = 0; !done; waited++) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (!done && waited == OTHERS_TIMEOUT_MS) {
+        if (!done && waited == most) {
             fprintf(stderr, "%s: the other ranks did not reach the end of this test\n", test);
             MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
         }

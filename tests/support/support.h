@@ -13,8 +13,9 @@
  *         return run_mpi_suite(&argc, &argv, "tree", TESTS(rows_add_up));
  *     }
  *
- * WEFT_TEST in the environment names the one test to run; programs of the faults build take
- * WEFT_INJECT (base/fault.h).
+ * In the environment WEFT_TEST names the one test to run, WEFT_PATIENCE_MS says how long a rank
+ * that failed waits for the others (10 s), and WEFT_INJECT switches a fault on (base/fault.h;
+ * programs of the faults build).
  *
  * Both end with the total line "100%: Checks: 1, Failures: 0, Errors: 0" that tests/run reads,
  * and return 0 only when at least one test ran and none failed.
@@ -32,8 +33,8 @@ int run_suite(const char *name, const TTest *const *tests);
 
 /* Initialises MPI (MPI_THREAD_FUNNELED) if nobody has, runs every test on all ranks in step and
  * finalises. A test counts as failed when it failed on any rank; each rank names its own failures.
- * A rank whose test failed waits 10 s for the others, which may hang in a collective, and then
- * aborts the job. Collective over MPI_COMM_WORLD. Returns main's exit code, equal on all ranks. */
+ * A rank whose test failed waits for the others, which may hang in a collective, and then aborts
+ * the job. Collective over MPI_COMM_WORLD. Returns main's exit code, equal on all ranks. */
 int run_mpi_suite(int *argc, char ***argv, const char *name, const TTest *const *tests);
 
 #endif
