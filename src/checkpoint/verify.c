@@ -225,7 +225,7 @@ static void check_fingerprint(Verify *verify) {
     if (hash_equal(hash, manifest_fingerprint(verify->manifest))) return;
     hash_format(hash, found);
     hash_format(manifest_fingerprint(verify->manifest), wanted);
-    error_set(WEFT_INPUT, "%s/" MANIFEST_FILE ": fingerprint is %s, the data have %s",
+    error_set(WEFT_INPUT, "%s/" MANIFEST_FILE ": fingerprint is %s, function and data give %s",
               verify->directory, wanted, found);
     note(verify);
 }

@@ -2,6 +2,7 @@
 #include "config/config.h"
 
 #include "base/error.h"
+#include "config/options.h"
 #include "math/activation.h"
 #include "nn/ffn.h"
 #include "tensor/philox.h"
@@ -96,6 +97,25 @@ static int check_ffn(const Config *c) {
         return error_set(WEFT_USAGE, "ffn.swish_beta = %g: ffn.activation = %s has no beta",
                          c->ffn.swish_beta, activation->name);
     return check_branches(c, kind);
+}
+
+/* What only another rule for the width reads. */
+static int check_width(const Config *c) {
+    static const struct {
+        const char *key, *rule;
+    } reads[] = {{"width_multiplier", "llama"},
+                 {"width_multiple_of", "llama"},
+                 {"match_d_ff", "match"},
+                 {"match_bias", "match"}};
+    Config defaults;
+    config_defaults(&defaults);
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        const Option *option = &options[option_find("ffn", reads[i].key)];
+        if (is(c->ffn.width, reads[i].rule) || option_equal(option, c, &defaults)) continue;
+        return error_set(WEFT_USAGE, "ffn.%s belongs to ffn.width = %s, and ffn.width is %s",
+                         reads[i].key, reads[i].rule, c->ffn.width);
+    }
+    return 0;
 }
 
 static int check_batch(const Config *c) {
@@ -215,8 +235,8 @@ static int check_sizes(const Config *c) {
 
 int config_check(const Config *config) {
     static int (*const checks[])(const Config *) = {
-        check_required, check_model,    check_heads, check_ffn,
-        check_batch,    check_schedule, check_data,  check_sizes,
+        check_required, check_model, check_heads,    check_ffn,   check_width,
+        check_batch,    check_data,  check_schedule, check_sizes,
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         int result = checks[i](config);

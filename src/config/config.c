@@ -123,14 +123,21 @@ int config_read_text(Config *config, const char *text, const char *name) {
     return parse_text(config, name, text, strlen(text));
 }
 
+static void set_default(Config *config, const char *ffn_key) {
+    const Option *option = &options[option_find("ffn", ffn_key)];
+    option_parse(option, config, option->initial);
+}
+
 /* What comes later counts: a rule for the width in place of a number, a number in place of a rule.
  */
 static void take_over_width(Config *config, const char *key) {
-    const Option *d_ff = &options[option_find("ffn", "d_ff")];
-    const Option *width = &options[option_find("ffn", "width")];
-    if (!strcmp(key, "d_ff")) option_parse(width, config, width->initial);
+    static const char *const of_rules[] = {"width", "width_multiplier", "width_multiple_of",
+                                           "match_d_ff", "match_bias"};
+    if (!strcmp(key, "d_ff"))
+        for (size_t i = 0; i < sizeof of_rules / sizeof *of_rules; i++)
+            set_default(config, of_rules[i]);
     if (strcmp(key, "width") || !strcmp(config->ffn.width, "explicit")) return;
-    option_parse(d_ff, config, d_ff->initial);
+    set_default(config, "d_ff");
     config->ffn.width_resolved = false;
 }
 

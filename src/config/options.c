@@ -66,7 +66,9 @@ const Option options[OPTION_COUNT] = {
      .help = "hidden channels; any number"},
     {AT(ffn, width), OPTION_CHOICE, .initial = "explicit",
      .choices = "explicit | llama | floor | match",
-     .help = "ffn.d_ff as given, or by a rule: see src/config/width.h"},
+     .help =
+         "ffn.d_ff as given; llama: 2/3 of 4 d_model, times, up to a multiple; floor: 8/3 d_model; "
+         "match: as many parameters as a dense FFN"},
     {AT(ffn, width_multiplier), OPTION_NUMBER, .initial = "0", .low = 0, .high = 1e3,
      .help = "of the llama rule; 0: none"},
     {AT(ffn, width_multiple_of), OPTION_INTEGER, .initial = "256", .least = 1, .most = MOST,

@@ -162,9 +162,9 @@ json_t *activation_json(const Config *c) {
     json_t *beta = activation->has_beta ? json_real(c->ffn.swish_beta) : json_null();
     bool plain = !activation->has_beta || c->ffn.swish_beta == 1;
     return json_pack("{s:s, s:s, s:{s:o, s:f, s:f, s:f}}", "name", activation->name, "equation",
-                     plain ? activation->equation : activation->beta_equation, "parameters", "beta", beta, "gate_clamp",
-                     c->ffn.gate_clamp, "linear_clamp", c->ffn.linear_clamp, "linear_offset",
-                     c->ffn.linear_offset);
+                     plain ? activation->equation : activation->beta_equation, "parameters", "beta",
+                     beta, "gate_clamp", c->ffn.gate_clamp, "linear_clamp", c->ffn.linear_clamp,
+                     "linear_offset", c->ffn.linear_offset);
 }
 
 /* Both are means over the rows that count; a squared error over its outputs too. */

@@ -49,8 +49,8 @@ const char *dataset_items(const Dataset *data); /* "tokens" or "rows" */
 /* Of the files; the same twice when held-out is a fraction. Returns 0 or WEFT_INPUT. */
 int dataset_digests(const Dataset *data, Hash128 *train, Hash128 *held);
 
-/* Reads all rows of arrays once, held-out ones too, so that a bad one ends a run before it has begun.
- * (Tokens are checked as they are read.) 0, WEFT_INPUT or WEFT_RUNTIME. */
+/* Reads all rows of arrays once, held-out ones too, so that a bad one ends a run before it has
+ * begun. (Tokens are checked as they are read.) 0, WEFT_INPUT or WEFT_RUNTIME. */
 int dataset_check(const Dataset *data);
 
 /* Measures the normalisation on the training rows, unless there is none or it is known. Returns 0,

@@ -56,5 +56,5 @@ const SampleKind samples_of_rows = {.items = "rows",
                                     .close = close_arrays,
                                     .length = arrays_length,
                                     .digest = digest_arrays,
-                                 .check = check_arrays,
+                                    .check = check_arrays,
                                     .read = read_rows};

@@ -57,6 +57,8 @@ static void count_row(GradcheckTable *table, const GradcheckRow *row) {
     if (row->rank) {
         result->elements += row->elements;
         result->skipped += row->skipped;
+    } else {
+        table->blind += row->skipped;
     }
     if (sure && (!result->tensor[0] || !(row->worst.answer.error <= result->error))) {
         result->error = row->worst.answer.error;
@@ -106,8 +108,13 @@ int gradcheck_table_end(GradcheckTable *table, const Grid *grid) {
     log_print("error: |gradient - slope| / the tensor's largest gradient; bound %g\n",
               table->bound);
     if (result->skipped)
-        log_print("passed over: %lld of %lld elements, of which no two step sizes agree (kinks)\n",
-                  (long long)result->skipped, (long long)result->elements);
+        log_print(
+            "passed over: %lld of %lld elements: no two step sizes agree (kinks, or rounding\n"
+            "where the bound is small)\n",
+            (long long)result->skipped, (long long)result->elements);
+    if (table->blind)
+        log_print("the whole step: nothing known in %lld directions, which cross too many kinks\n",
+                  (long long)table->blind);
     if (!table->failed) {
         log_print("gradcheck: pass: %d tensors, %lld elements within %.1e, on tp %d x dp %d\n",
                   result->rows - 1, (long long)(result->elements - result->skipped), result->error,

@@ -32,6 +32,7 @@ typedef struct {
     double bound;
     GradcheckResult *result;
     int name_width, layer; /* layout of the rows; the layer that they are in, -1: none */
+    int64_t blind;         /* directions of the whole step that told nothing */
     bool failed;
     char reason[2 * PARAM_NAME + 256]; /* of the first row that isn't good */
 } GradcheckTable;

@@ -82,8 +82,11 @@ static int same_data(const Trainer *trainer) {
     return comm_same_text(trainer->grid, GROUP_GRID, "the data", text);
 }
 
-static int open_data(Trainer *trainer) {
+/* To evaluate takes no training data where what is held out has a file of its own. */
+static int open_data(Trainer *trainer, bool training) {
     DatasetSpec spec = setup_dataset(&trainer->config);
+    if (!training) spec.global_batch = 0;
+    if (!training && spec.held[0]) spec.train = spec.held;
     watch_phase(trainer->grid->watch, PHASE_DATA);
     int status = fault_point(PHASE_DATA);
     if (!status) status = dataset_open(&trainer->data, &spec);
@@ -122,7 +125,7 @@ int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads
                          .schedule = setup_schedule(config)};
     ModelConfig model = setup_model(config, config->train.micro_batch, threads);
     trainer->batch = axis_layout(config->grid.data, (int)config->grid.data, grid->dp);
-    int status = open_data(trainer);
+    int status = open_data(trainer, training);
     if (!status) status = model_declare(&trainer->model, &model, grid->tensor_rank, grid->tp);
     if (!status) status = allocate(trainer, training);
     status = comm_agree(grid, GROUP_GRID, status);

@@ -46,7 +46,8 @@ int trainer_open(Trainer *trainer, const Config *config, Grid *grid, int threads
 void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
 
 /* Before the first step: refuses arrays with a bad row, and measures the normalisation of the
- * training rows, unless there is none or a checkpoint has told it. Collective over GROUP_GRID; agreed errors. */
+ * training rows, unless there is none or a checkpoint has told it. Collective over GROUP_GRID;
+ * agreed errors. */
 int trainer_survey(Trainer *trainer);
 
 /* How metrics and messages call what this model counts. */

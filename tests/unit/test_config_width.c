@@ -120,8 +120,6 @@ START_TEST(rules_are_refused_where_they_have_no_meaning) {
         {{"ffn.kind=dense", "ffn.width=match"},
          "ffn.width = match: it gives a kind with a gate the parameters of a dense FFN; ffn.kind = "
          "dense has no gate"},
-        {{"ffn.d_ff=100", "ffn.width=llama"}, "ffn.d_ff = 100 and ffn.width = llama: both say"},
-        {{"ffn.d_ff=100", "ffn.width=match"}, "ffn.d_ff = 100 and ffn.width = match: both say"},
         {{"model.d_model=2147483647", "ffn.width=floor"}, "ffn.width = floor gives no width"},
         {{"model.d_model=2147483647", "ffn.width=match"}, "ffn.width = match gives no width"},
         {{"model.d_model=2147483647", "ffn.width=match", "ffn.match_d_ff=2147483647"}, NULL},
@@ -159,12 +157,47 @@ START_TEST(a_width_is_resolved_once) {
     ck_assert_int_eq(again.ffn.d_ff, 11008);
     width_describe(&again, line, sizeof line);
     ck_assert_ptr_nonnull(strstr(line, "11008 channels as resolved before"));
+}
+END_TEST
 
-    /* a checkpoint's explicit width isn't given away either */
-    Config explicit_config = config_with((const char *const[]){"ffn.d_ff=1000", NULL});
-    ck_assert_int_eq(config_resolve(&explicit_config), 0);
-    ck_assert_int_eq(config_set(&explicit_config, "ffn.width=floor"), 0);
-    ck_assert_int_eq(config_resolve(&explicit_config), WEFT_USAGE);
+/* Of a file that has both, neither is taken; what --set says takes the other's place. */
+START_TEST(a_number_and_a_rule_exclude_each_other) {
+    Config config;
+    for (int rule = 0; rule < 2; rule++) {
+        const char *text[] = {"[ffn]\nd_ff = 100\nwidth = llama\n",
+                              "[ffn]\nwidth = match\nd_ff = 100\n"};
+        config_defaults(&config);
+        ck_assert_int_eq(config_read_text(&config, text[rule], "a file"), 0);
+        ck_assert_int_eq(config_resolve(&config), WEFT_USAGE);
+        assert_message(rule ? "ffn.d_ff = 100 and ffn.width = match: both say"
+                            : "ffn.d_ff = 100 and ffn.width = llama: both say");
+    }
+    config = config_with((const char *const[]){"ffn.d_ff=1000", "ffn.width=floor", NULL});
+    ck_assert_int_eq(config_resolve(&config), 0);
+    ck_assert_int_eq(config.ffn.d_ff, 682);
+    ck_assert_int_eq(config_set(&config, "ffn.width=llama"), 0);
+    ck_assert_int_eq(config_resolve(&config), 0);
+    ck_assert_int_eq(config.ffn.d_ff, 768);
+    ck_assert_int_eq(config_set(&config, "ffn.d_ff=77"), 0);
+    ck_assert_int_eq(config_resolve(&config), 0);
+    ck_assert_int_eq(config.ffn.d_ff, 77);
+    ck_assert_str_eq(config.ffn.width, "explicit");
+}
+END_TEST
+
+START_TEST(keys_of_another_rule_are_refused) {
+    static const char *const rows[][2] = {{"ffn.width_multiplier=1.3", NULL},
+                                          {"ffn.width=floor", "ffn.width_multiple_of=64"},
+                                          {"ffn.width=llama", "ffn.match_d_ff=100"},
+                                          {"ffn.width=floor", "ffn.match_bias=true"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        Config config = config_with((const char *const[]){rows[i][0], rows[i][1], NULL});
+        ck_assert_int_eq(config_set(&config, "run.dir=runs/a"), 0);
+        ck_assert_int_eq(config_set(&config, "data.train=a.txt"), 0);
+        ck_assert_int_eq(config_resolve(&config), 0);
+        ck_assert_int_eq(config_check(&config), WEFT_USAGE);
+        assert_message("belongs to ffn.width = ");
+    }
 }
 END_TEST
 
@@ -225,6 +258,7 @@ int main(void) {
     return run_suite("config-width",
                      TESTS(published_widths, widths_as_printed,
                            rules_are_refused_where_they_have_no_meaning, a_width_is_resolved_once,
+                           a_number_and_a_rule_exclude_each_other, keys_of_another_rule_are_refused,
                            biases_said_in_several_ways_are_one_function,
                            a_gate_that_is_not_there_has_no_bias));
 }
