@@ -75,8 +75,12 @@ int layout_choose(const Config *config, int ranks, int threads, int tp, int dp,
     if (!status) status = check_fixed("--dp", dp, "grid.data", config->grid.data);
     if (status) return status;
     if ((tp ? tp : 1) * (dp ? dp : 1) > ranks)
-        return error_set(WEFT_USAGE, "--tp %d --dp %d needs %d ranks, there are %d", tp ? tp : 1,
-                         dp ? dp : 1, (tp ? tp : 1) * (dp ? dp : 1), ranks);
+        return error_set(WEFT_USAGE,
+                         "--tp %d --dp %d needs %d ranks, there are %d: start as many "
+                         "(launch/local -n %d, mpirun "
+                         "-n %d)",
+                         tp ? tp : 1, dp ? dp : 1, (tp ? tp : 1) * (dp ? dp : 1), ranks,
+                         (tp ? tp : 1) * (dp ? dp : 1), (tp ? tp : 1) * (dp ? dp : 1));
     *choice = (LayoutChoice){0};
     for (int t = tp ? tp : 1; t <= (tp ? tp : (int)config->grid.tensor) && t <= ranks; t++) {
         for (int d = dp ? dp : 1; d <= (dp ? dp : (int)config->grid.data) && t * d <= ranks; d++) {

@@ -247,16 +247,17 @@ static void add_row(MemoryRow *rows, int *count, const MemoryRow *row) {
     rows[i].ranks++;
 }
 
-static void print_rows(const MemoryRow *rows, int count, double total) {
+static void print_rows(const MemoryRow *rows, int count, int ranks, double total) {
     log_print("\nMB of     params    grads  moments   activ.    exch.     copy     rest   total\n");
     for (int i = 0; i < count; i++) {
-        char ranks[32];
-        snprintf(ranks, sizeof ranks, rows[i].ranks > 1 ? "%d x%d" : "%d", rows[i].first,
+        char alike[32];
+        snprintf(alike, sizeof alike, rows[i].ranks > 1 ? "%d x%d" : "%d", rows[i].first,
                  rows[i].ranks);
-        log_print("%-7s%s\n", ranks, rows[i].text);
+        log_print("%-7s%s\n", alike, rows[i].text);
     }
     log_print("all %75.1f\n", total / 1e6);
-    log_print("\"0 x4\": rank 0 and three more like it. copy: for saving; rest: batch, program\n");
+    log_print("copy: for saving; rest: batch, program%s\n",
+              count < ranks ? "; N xK: rank N and others, K alike" : "");
 }
 
 static int print_memory(const Plan *plan) {
@@ -273,12 +274,15 @@ static int print_memory(const Plan *plan) {
         add_row(rows, &count, &row);
         total += (double)memory_plan_total(&memory);
     }
-    if (!status) print_rows(rows, count, total);
+    if (!status) print_rows(rows, count, ranks, total);
     free(rows);
     return status;
 }
 
 int plan_print(const Config *config, int ranks, int tp, int dp) {
+    bool possible = tp <= config->grid.tensor && dp <= config->grid.data;
+    int least = possible ? (tp ? tp : 1) * (dp ? dp : 1) : 0;
+    if (ranks < least) ranks = least; /* a layout says how many there are */
     Plan plan = {config, setup_threads(config, ranks), {0}};
     int status = layout_choose(config, ranks, plan.threads, tp, dp, &plan.layout);
     if (!status) status = print_model(&plan);

@@ -37,7 +37,7 @@ run "$weft" plan "$t/gated.ini" --against "$t/nothing.ini"
 passes "no such config" ended 2 "--against" "nothing.ini"
 
 plan --ranks 7
-passes "7 ranks" ended 0 "H  A * U" "never" "rank 0 and three more"
+passes "7 ranks" ended 0 "H  A * U" "never" "1 x2" "N xK"
 passes "7 ranks fit" fits
 plan --set grid.data=8 --ranks 64 --tp 8 --dp 8
 passes "64 ranks" ended 0 "all "
