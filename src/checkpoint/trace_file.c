@@ -3,39 +3,20 @@
 #include "base/error.h"
 #include "base/library_lock.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define ASIDE ".tmp"
 
 /* ---- writing ---- */
 
-/* The directory that a path lies in. */
-static void parent_of(const char *path, char parent[FILES_PATH]) {
-    const char *slash = strrchr(path, '/');
-    int length = slash > path ? (int)(slash - path) : 1;
-    snprintf(parent, FILES_PATH, "%.*s", length, slash ? path : ".");
-}
-
 int trace_create(TraceFile *trace, const char *path, int layers) {
     enum { BESIDE = 16 }; /* the other objects */
-    char parent[FILES_PATH], name[FILES_PATH], group[TRACE_NAME];
-    const char *slash = strrchr(path, '/');
+    char group[TRACE_NAME];
     *trace = (TraceFile){.file = {.id = -1}};
     if (files_exists(path))
         return error_set(WEFT_USAGE, "%s is there already: remove it, or choose another name",
                          path);
-    if (strlen(path) + sizeof ASIDE > FILES_PATH)
-        return error_set(WEFT_USAGE, "%.80s...: too long a path", path);
-    snprintf(trace->path, sizeof trace->path, "%s", path);
-    snprintf(name, sizeof name, "%s" ASIDE, path);
-    unlink(name); /* of a run that was killed */
-    snprintf(name, sizeof name, "%s" ASIDE, slash ? slash + 1 : path);
-    parent_of(path, parent);
-    int status = hdf5_create(&trace->file, parent, name, BESIDE);
+    int status = hdf5_create(&trace->file, "", path, BESIDE);
     if (!status) status = hdf5_make_group(&trace->file, "layers", layers);
     for (int l = 0; !status && l < layers; l++) {
         snprintf(group, sizeof group, "layers/%d", l);
@@ -141,23 +122,12 @@ static int write_order(TraceFile *trace) {
 }
 
 int trace_finish(TraceFile *trace) {
-    char parent[FILES_PATH];
     int status = write_order(trace);
-    if (!status) status = hdf5_finish(&trace->file);
-    if (status) return status;
-    if (rename(trace->file.path, trace->path))
-        return error_set(WEFT_RUNTIME, "%s can't be renamed to %s: %s", trace->file.path,
-                         trace->path, strerror(errno));
-    trace->file.path[0] = '\0';
-    parent_of(trace->path, parent);
-    return files_sync(parent);
+    return status ? status : hdf5_finish(&trace->file);
 }
 
 void trace_abandon(TraceFile *trace) {
-    if (trace->file.path[0]) {
-        hdf5_close(&trace->file);
-        unlink(trace->file.path);
-    }
+    if (trace->file.path[0]) hdf5_close(&trace->file);
     free(trace->name);
     *trace = (TraceFile){.file = {.id = -1}};
 }

@@ -1,10 +1,10 @@
 /* A trace: the tensors of one forward pass, each whole, in one HDF5 file.
  *
- *     trace_create(&trace, path);                         // PATH.tmp
+ *     trace_create(&trace, path, layers);                 // a new file
  *     trace_text(&trace, "equation", ...) ...             // attributes of the root
  *     trace_put(&trace, "layers/0/ffn.up", &block) ...    // from its first row to its last
- *     trace_finish(&trace);                               // `order`; fsync, rename, fsync
- *     trace_abandon(&trace);                              // instead, after a failure
+ *     trace_finish(&trace);                               // `order`; fsync
+ *     trace_abandon(&trace);                              // always
  *
  * Datasets NAME are [rows, cols], contiguous, little-endian IEEE of `real`; integers are int32 [n].
  * `order` lists their names as they were made. The same calls make the same bytes. On one rank. */
@@ -17,7 +17,6 @@
 
 typedef struct {
     Hdf5File file;
-    char path[FILES_PATH];
     char (*name)[TRACE_NAME]; /* [names] */
     int names, capacity;
 } TraceFile;
@@ -34,7 +33,7 @@ int trace_text(TraceFile *trace, const char *attribute, const char *value);
 int trace_put(TraceFile *trace, const char *name, const TraceBlock *block);
 int trace_put_integers(TraceFile *trace, const char *name, const int32_t *values, int64_t count);
 int trace_finish(TraceFile *trace);
-void trace_abandon(TraceFile *trace); /* safe on zeroed memory and after trace_finish */
+void trace_abandon(TraceFile *trace); /* closes; safe on zeroed memory and after trace_finish */
 
 /* ---- reading, of files by others too ---- */
 

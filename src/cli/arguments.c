@@ -293,5 +293,6 @@ int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[
     comm_broadcast(grid, GROUP_WORLD, directory, FILES_PATH, 0);
     status = state_config(directory, config);
     if (!status) status = arguments_apply(arguments, config);
+    if (!status) status = state_check_function(config, directory);
     return comm_agree(grid, GROUP_WORLD, status);
 }

@@ -4,6 +4,8 @@
 #include "run/session.h"
 #include "run/state.h"
 
+#include <math.h>
+
 static int evaluate(const Config *config, const char *directory, const Session *session) {
     Trainer trainer;
     HeldOut held;
@@ -15,6 +17,13 @@ static int evaluate(const Config *config, const char *directory, const Session *
             error_set(WEFT_USAGE, "data.held_out = 0: nothing is held out to evaluate on"));
     if (!status) status = state_load_values(&trainer, directory);
     if (!status) status = trainer_evaluate(&trainer, &held);
+    if (!status && !isfinite(held.loss))
+        status = comm_agree(
+            session->grid, GROUP_GRID,
+            error_set(WEFT_RUNTIME,
+                      "%s: the held-out loss isn't finite: values of the held-out data, or of the "
+                      "checkpoint (weft verify --deep), are too large",
+                      directory));
     if (!status) {
         metrics_describe(trainer_words(&trainer), &held, text, sizeof text);
         log_print("held-out loss %s (%s)\n", text, directory);

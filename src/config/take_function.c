@@ -67,8 +67,10 @@ static void take(Taking *taking, const Option *option) {
 
 static void need(Taking *taking, const char *key) {
     const json_t *order = json_object_get(taking->function, "sample_order");
-    if (json_is_integer(json_object_get(order, key))) return;
-    error_set(WEFT_INPUT, "function.sample_order.%s is missing", key);
+    const json_t *value = json_object_get(order, key);
+    if (json_is_integer(value) && json_integer_value(value) >= 1) return;
+    error_set(WEFT_INPUT, "function.sample_order.%s %s", key,
+              value ? "isn't a whole number from 1 on" : "is missing");
     complain(taking);
 }
 
@@ -82,10 +84,17 @@ static bool is_known(const Config *config, const char *block, const char *key) {
     return false;
 }
 
+/* A digest that src/run compares with the numbers. */
+static bool is_normalisation(const Config *config, const char *block, const json_t *value) {
+    return !strcmp(block, "normalisation") && json_is_string(value) &&
+           !strcmp(config->model.kind, "mlp") && config->data.normalise;
+}
+
 static void look_for_unknown(Taking *taking) {
     const char *block, *key;
     json_t *section, *value;
     json_object_foreach((json_t *)taking->function, block, section) {
+        if (is_normalisation(taking->config, block, section)) continue;
         if (!json_is_object(section)) {
             error_set(WEFT_INPUT, "function.%s: nothing is known of it", block);
             complain(taking);

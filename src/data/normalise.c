@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -64,11 +65,13 @@ static int measure(const Normalisation *n, ArrayPart part, const ArraySource *so
     int status = measure_rows(n, part, source, rows, block);
     for (int64_t c = 0; !status && c < columns; c++) {
         double deviation = sqrt(scale[c] / (double)rows);
-        if (!isfinite(deviation))
+        if (!isfinite(deviation) || (deviation > 0 && deviation < FLT_MIN))
             status = error_set(WEFT_INPUT,
-                               "column %" PRId64 " of the %s: its deviation is beyond double; "
-                               "set data.normalise = false, or scale the data",
-                               c, part == ARRAY_INPUTS ? "inputs" : "targets");
+                               "column %" PRId64 " of the %s: its deviation is %s; set "
+                               "data.normalise = false, or scale the data",
+                               c, part == ARRAY_INPUTS ? "inputs" : "targets",
+                               isfinite(deviation) ? "too small to divide by (below 1e-38)"
+                                                   : "beyond double");
         scale[c] = deviation > 0 ? deviation : 1;
     }
     free(block);

@@ -27,7 +27,8 @@ int normalisation_open(Normalisation *n, const int64_t columns[ARRAY_PARTS]);
 void normalisation_close(Normalisation *n); /* also when zeroed */
 
 /* Mean, and deviation as scale (1 for a column that is constant), of rows 0 ... rows - 1. 0,
- * WEFT_INPUT (a row can't be read; a deviation beyond double), or WEFT_RUNTIME. */
+ * WEFT_INPUT (a row can't be read; a deviation beyond double, or so small that other rows would be
+ * infinite), or WEFT_RUNTIME. */
 int normalisation_measure(Normalisation *n, const ArraySource *source, int64_t rows);
 
 /* out [count, width] = (values - mean) / scale by column, or the values where the part is left as

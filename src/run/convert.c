@@ -16,7 +16,6 @@
 typedef struct {
     const ConvertRequest *request;
     Place place;
-    char made[FILES_PATH]; /* the file in place.aside */
     Weights source, target;
     Packing packing; /* the target's */
     Hash128 digest;  /* of the source, before */
@@ -192,7 +191,7 @@ static int check_against(Work *work) {
 
 /* Opens what was made as a stranger would, by what it says of itself. */
 static int prove(Work *work) {
-    WeightsDeclaration declaration = {.path = work->made};
+    WeightsDeclaration declaration = {.path = work->place.made};
     int status = weights_open(&work->target, &declaration);
     if (!status) status = weights_check_same(&work->source, &work->target);
     if (!status) status = convert_compare_rows(&work->source, &work->target);
@@ -226,8 +225,7 @@ static int check_space(const Work *work) {
 static int write_target(Work *work) {
     json_t *notes = weights_notes(&work->source, &work->packing);
     if (!notes) return error_set(WEFT_RUNTIME, "out of memory: attributes");
-    const char *name = strrchr(work->made, '/') + 1;
-    int status = packing_create(&work->target.file, &work->packing, work->place.aside, name, notes);
+    int status = packing_create(&work->target.file, &work->packing, "", work->place.made, notes);
     if (!status) status = each_block(work, copy_block);
     if (!status) status = hdf5_finish(&work->target.file.file);
     packing_close(&work->target.file);
@@ -236,14 +234,11 @@ static int write_target(Work *work) {
 }
 
 static int build(Work *work) {
-    const char *slash = strrchr(work->place.out, '/');
-    int status = files_join(work->made, sizeof work->made, work->place.aside,
-                            slash ? slash + 1 : work->place.out);
-    if (!status) status = digest_source(&work->source, &work->digest);
+    int status = digest_source(&work->source, &work->digest);
     if (!status) status = write_target(work);
     if (!status) status = fault_point(PHASE_SAVE);
     if (!status) status = prove(work);
-    return status ? status : place_publish(&work->place, work->made);
+    return status ? status : place_publish(&work->place);
 }
 
 static void tell_side(const char *path, const Packing *packing) {
@@ -274,7 +269,7 @@ static int run(Work *work) {
     if (!status) status = place_begin(&work->place);
     if (!status) status = build(work);
     weights_close(&work->target);
-    place_leave(&work->place, status != 0);
+    place_leave(&work->place);
     if (!status) tell(work);
     free(work->block);
     return status;
@@ -285,6 +280,8 @@ int convert_weights(const ConvertRequest *request) {
     if (!work) return error_set(WEFT_RUNTIME, "out of memory: convert");
     work->request = request;
     int status = place_choose(&work->place, request->out);
+    if (!status) status = place_check_source(&work->place, request->source.path);
+    if (!status) status = place_check_source(&work->place, request->against);
     if (!status) status = open_source(work);
     if (!status) status = plan_target(work);
     if (!status) status = check_against(work);

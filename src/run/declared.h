@@ -26,8 +26,8 @@ typedef struct {
 int declared_read(const json_t *manifest, Declared *declared);
 void declared_release(Declared *declared);
 
-/* For whoever loads: only what decides the function counts. 0, or WEFT_INPUT naming the first field
- * that contradicts another or is missing. */
+/* For whoever loads. 0, or WEFT_INPUT naming the first field that contradicts another or is
+ * missing. */
 int declared_check(const json_t *manifest, const char *directory);
 
 #endif

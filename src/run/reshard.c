@@ -25,7 +25,7 @@
 typedef struct {
     const ReshardRequest *request;
     Place place;
-    char step[FILES_PATH]; /* the step directory in place.aside */
+    char step[FILES_PATH]; /* the step directory in place.made */
     Config config;         /* of the continuation */
     Reader source;
     Model model;
@@ -58,30 +58,11 @@ static int check_readable(const Config *config, const char *out) {
     return error_set(WEFT_USAGE, "--out %s: no config can say this as its run.dir", out);
 }
 
-/* The checkpoint's own config describes the function that its manifest says? */
-static int check_function(const Work *work) {
-    const json_t *function = json_object_get(work->source.manifest, "function");
-    const json_t *order = json_object_get(function, "sample_order");
-    json_t *told =
-        config_function(&work->config, json_integer_value(json_object_get(order, "samples")));
-    if (!told) return error_set(WEFT_RUNTIME, "out of memory: manifest");
-    char *differences = checkpoint_differences(function, told);
-    json_decref(told);
-    if (!differences) return 0;
-    int status =
-        error_set(WEFT_INPUT, "%s: the config in its manifest describes another function:\n%s",
-                  work->source.directory, differences);
-    free(differences);
-    return status;
-}
-
 static int make_config(Work *work) {
     const ReshardRequest *request = work->request;
     Config *config = &work->config;
     if (state_config(work->source.directory, config))
         return error_set(WEFT_INPUT, "%s", error_message());
-    int status = check_function(work);
-    if (status) return status;
     int data = request->data ? request->data : work->source.catalog.grid_data;
     if (request->tensor > SHARD_MAX || data > SHARD_MAX)
         return error_set(WEFT_USAGE, "--tensor %d, --data %d: at most %d are possible",
@@ -92,7 +73,7 @@ static int make_config(Work *work) {
         return error_set(WEFT_USAGE, "--out %s: a run.dir has at most %zu bytes", work->place.out,
                          sizeof config->run.dir - 1);
     memcpy(config->run.dir, work->place.out, strlen(work->place.out) + 1);
-    status = check_readable(config, work->place.out);
+    int status = check_readable(config, work->place.out);
     if (status) return status;
     if (config_check(config))
         return error_prefix(WEFT_USAGE, "a grid of %d x %d isn't possible: ", request->tensor,
@@ -162,7 +143,7 @@ static void show_progress(void *context, int64_t written, int64_t total) {
 static int begin_aside(Work *work) {
     int status = place_begin(&work->place);
     if (!status)
-        status = publish_path(work->place.aside, manifest_step(work->source.manifest), work->step);
+        status = publish_path(work->place.made, manifest_step(work->source.manifest), work->step);
     return status ? status : files_make_directories(work->step);
 }
 
@@ -258,7 +239,7 @@ static int check_known_row(Work *work) {
 
 static int write_config(const Work *work) {
     char path[FILES_PATH];
-    int status = files_join(path, sizeof path, work->place.aside, "config.ini");
+    int status = files_join(path, sizeof path, work->place.made, "config.ini");
     char *text = status ? NULL : config_format(&work->config);
     if (!status)
         status = text ? files_write(path, text, strlen(text))
@@ -269,7 +250,7 @@ static int write_config(const Work *work) {
 
 static int publish(const Work *work) {
     int status = files_sync(work->step);
-    return status ? status : place_publish(&work->place, work->place.aside);
+    return status ? status : place_publish(&work->place);
 }
 
 static int build(Work *work) {
@@ -302,7 +283,7 @@ static int run(Work *work) {
     work->job.context = work;
     status = begin_aside(work);
     if (!status) status = build(work);
-    place_leave(&work->place, status != 0);
+    place_leave(&work->place);
     if (!status) tell(work);
     return status;
 }
@@ -312,6 +293,7 @@ int reshard_directory(const ReshardRequest *request) {
     if (!work) return error_set(WEFT_RUNTIME, "out of memory: reshard");
     work->request = request;
     int status = place_choose(&work->place, request->out);
+    if (!status) status = place_check_source(&work->place, request->from);
     if (!status) status = open_source(work);
     if (!status) status = make_config(work);
     if (!status) status = make_target(work);

@@ -49,11 +49,23 @@ static json_t *implementation_block(void) {
                      "trainer_step");
 }
 
+/* What the config and the data's normalisation define. New reference, NULL when memory is short. */
+static json_t *function_block(const Trainer *trainer) {
+    const Normalisation *normalisation = &trainer->data.normalisation;
+    json_t *function = config_function(&trainer->config, trainer->data.order.samples);
+    char digest[HASH_TEXT];
+    if (!function || !normalisation->number) return function;
+    normalisation_digest(normalisation, digest);
+    if (!json_object_set_new(function, "normalisation", json_string(digest))) return function;
+    json_decref(function);
+    return NULL;
+}
+
 /* held_out: the loss at this state, NAN when it isn't known. */
 static int make_blocks(const Trainer *trainer, double held_out, Blocks *blocks) {
     char *text = config_format(&trainer->config);
-    *blocks = (Blocks){config_function(&trainer->config, trainer->data.order.samples),
-                       config_details(&trainer->config), origin_block(trainer)};
+    *blocks =
+        (Blocks){function_block(trainer), config_details(&trainer->config), origin_block(trainer)};
     const Normalisation *normalisation = &trainer->data.normalisation;
     int failed = !text || !blocks->function || !blocks->details || !blocks->origin;
     if (!failed) {
@@ -171,20 +183,39 @@ static void ignore_activation(const json_t *manifest, json_t *now) {
         json_object_set(json_object_get(now, "ffn"), "activation", theirs);
 }
 
-static int check_function(const Trainer *trainer, const json_t *manifest, const char *directory) {
-    json_t *now = config_function(&trainer->config, trainer->data.order.samples);
-    ignore_activation(manifest, now);
-    char *differences =
-        now ? checkpoint_differences(json_object_get(manifest, "function"), now) : NULL;
-    int status = now ? 0 : error_set(WEFT_RUNTIME, "out of memory: manifest");
+/* Without what no config tells, the normalisation's digest (normalisation_take compares that), and,
+ * where `samples` is 0, without the sample order. */
+static int check_function(const Config *config, int64_t samples, const json_t *manifest,
+                          const char *directory) {
+    json_t *theirs = json_copy(json_object_get(manifest, "function"));
+    json_t *now = config_function(config, samples);
+    int status = theirs && now ? 0 : error_set(WEFT_RUNTIME, "out of memory: manifest");
+    char *differences = NULL;
+    if (!status) {
+        ignore_activation(manifest, now);
+        json_object_del(theirs, "normalisation");
+        if (samples == 0) json_object_del(theirs, "sample_order");
+        if (samples == 0) json_object_del(now, "sample_order");
+        differences = checkpoint_differences(theirs, now);
+    }
     if (differences)
         status = error_set(WEFT_USAGE, "%s: the config describes another function:\n%s%s",
                            directory, differences,
                            strstr(differences, "sample_order.samples")
                                ? "\n(samples follow from data.train, data.held_out, model.context)"
                                : "");
+    json_decref(theirs);
     json_decref(now);
     free(differences);
+    return status;
+}
+
+int state_check_function(const Config *config, const char *directory) {
+    json_t *manifest;
+    int status = checkpoint_manifest(directory, &manifest);
+    if (status) return status;
+    status = check_function(config, 0, manifest, directory);
+    json_decref(manifest);
     return status;
 }
 
@@ -218,7 +249,8 @@ static int take_manifest(Trainer *trainer, const char *directory, bool tells) {
     if (status) return status;
     status = declared_check(manifest, directory);
     if (!status) status = check_grid(&trainer->config, manifest, directory);
-    if (!status) status = check_function(trainer, manifest, directory);
+    if (!status)
+        status = check_function(&trainer->config, trainer->data.order.samples, manifest, directory);
     if (!status) status = normalisation_take(&trainer->data.normalisation, manifest, directory);
     if (!status) {
         trainer->step = json_integer_value(json_object_get(manifest, "step"));

@@ -37,4 +37,8 @@ int state_load_values(Trainer *trainer, const char *directory);
 /* The config that a checkpoint was made under, from its manifest. Serial. 0 or a negative code. */
 int state_config(const char *directory, Config *config);
 
+/* Refuses a config of another function than the checkpoint's, with the list of differences; which
+ * samples are seen in which order may differ. Serial. 0, WEFT_USAGE or another negative code. */
+int state_check_function(const Config *config, const char *directory);
+
 #endif

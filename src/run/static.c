@@ -9,12 +9,20 @@
 #include "run/reconcile.h"
 #include "run/setup.h"
 
+#include <float.h>
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    BLOCK_ELEMENTS = 1 << 16
-}; /* of a bias, or of its weight's moments, that are read at once */
+enum { BLOCK_ELEMENTS = 1 << 16 }; /* of a bias or of moments that are read at once */
+
+static const double SMALLEST = sizeof(real) == 8 ? DBL_MIN : FLT_MIN;
+
+/* Of the last update. */
+typedef struct {
+    double rate, eps;
+} Pace;
 
 typedef struct {
     const char *directory;
@@ -23,6 +31,7 @@ typedef struct {
     Catalog catalog;
     Declared declared;
     Model model; /* declared, no memory */
+    Pace pace;
 } Static;
 
 static void tell(void *context, const char *problem) {
@@ -113,8 +122,29 @@ static int check_view(Static *work) {
     return status;
 }
 
+/* A file that is kept elsewhere isn't kept with the checkpoint. */
+static void check_place(Static *work, const char *name) {
+    char path[FILES_PATH], place[PATH_MAX], inside[PATH_MAX];
+    size_t length;
+    if (files_join(path, sizeof path, work->directory, name) || !realpath(path, place) ||
+        !realpath(work->directory, inside))
+        return; /* missing: told already */
+    length = strlen(inside);
+    if (strncmp(place, inside, length) || place[length] != '/')
+        findings_add(&work->report->findings, "%s: is a link to %s, out of the checkpoint", path,
+                     place);
+}
+
+static void check_places(Static *work) {
+    FileNames names = {0};
+    if (files_list(work->directory, &names)) return; /* told already */
+    for (int i = 0; i < names.count; i++) check_place(work, names.name[i]);
+    files_names_release(&names);
+}
+
 static int check_files(Static *work) {
     int missing = verify_files(work->directory, tell, work), status = 0;
+    check_places(work);
     for (int t = 0; t < work->catalog.grid_tensor && !status; t++)
         for (int d = 0; d < work->catalog.grid_data && !status; d++)
             status = check_shard_file(work, t, d);
@@ -123,21 +153,34 @@ static int check_files(Static *work) {
 
 /* ---- biases that were filled with zeros ---- */
 
-/* Whether one role of a tensor is zero throughout. Reads until it isn't. */
-static int is_zero(Reader *reader, int role, int tensor, real *block, bool *zero) {
-    const CatalogTensor *whole = &reader->catalog.tensor[tensor];
+/* A tensor in parts of BLOCK_ELEMENTS at most, row after row; one without rows comes last. */
+static ParamPiece next_part(const CatalogTensor *whole, ParamPiece part) {
     int64_t cols = whole->cols < BLOCK_ELEMENTS ? whole->cols : BLOCK_ELEMENTS;
     int64_t rows = BLOCK_ELEMENTS / cols;
+    part.col += part.cols;
+    if (part.col >= whole->cols) {
+        part.col = 0;
+        part.row += part.rows;
+    }
+    part.rows = whole->rows - part.row < rows ? whole->rows - part.row : rows;
+    part.cols = whole->cols - part.col < cols ? whole->cols - part.col : cols;
+    return part;
+}
+
+static ParamPiece first_part(const CatalogTensor *whole) {
+    return next_part(whole, (ParamPiece){0, 0, 0, 0});
+}
+
+/* Whether a tensor's values are zero throughout. Reads until one isn't. */
+static int is_zero(Reader *reader, int tensor, real *block, bool *zero) {
+    enum { VALUE = 0 };
+    const CatalogTensor *whole = &reader->catalog.tensor[tensor];
     *zero = true;
-    for (int64_t row = 0; row < whole->rows; row += rows)
-        for (int64_t col = 0; col < whole->cols && *zero; col += cols) {
-            ParamPiece part = {row, col, rows, cols};
-            if (part.rows > whole->rows - row) part.rows = whole->rows - row;
-            if (part.cols > whole->cols - col) part.cols = whole->cols - col;
-            int status = reader_block(reader, role, tensor, part, block);
-            if (status) return status;
-            for (int64_t i = 0; i < part.rows * part.cols; i++) *zero = *zero && block[i] == 0;
-        }
+    for (ParamPiece part = first_part(whole); part.rows && *zero; part = next_part(whole, part)) {
+        int status = reader_block(reader, VALUE, tensor, part, block);
+        if (status) return status;
+        for (int64_t i = 0; i < part.rows * part.cols; i++) *zero = *zero && block[i] == 0;
+    }
     return 0;
 }
 
@@ -148,21 +191,70 @@ static int weight_of(const Catalog *catalog, const char *bias) {
     return catalog_find(catalog, name);
 }
 
-static int check_bias(Static *work, Reader *reader, int tensor, real *block) {
-    enum { VALUE = 0, MOMENT2 = 2 };
-    const char *name = reader->catalog.tensor[tensor].name;
-    int weight = weight_of(&reader->catalog, name);
-    bool zero, untrained = true, idle = true;
-    int status = is_zero(reader, VALUE, tensor, block, &zero);
-    if (status || !zero) return status;
-    status = is_zero(reader, MOMENT2, tensor, block, &untrained);
-    if (!status && weight >= 0) status = is_zero(reader, MOMENT2, weight, block, &idle);
-    if (!status && !(untrained && idle))
+/* What the moments of a tensor tell of the updates that they were made in. */
+typedef enum {
+    IDLE,   /* there was no gradient */
+    UNSURE, /* there was, but at the last rate an update may have vanished in rounding */
+    MOVED   /* the last update, by this size, left no zero */
+} Motion;
+
+/* The size of AdamW's last update of a cell (optim/adamw.h, without its bias correction) is rate *
+ * |moment 1| / (sqrt(moment 2) + eps). Reads until one is seen that `real` can hold. */
+static int look_for_motion(Reader *reader, int tensor, const Pace *pace, real *block,
+                           Motion *motion) {
+    enum { MOMENT1 = 1, MOMENT2 = 2 };
+    const CatalogTensor *whole = &reader->catalog.tensor[tensor];
+    *motion = IDLE;
+    for (ParamPiece part = first_part(whole); part.rows && *motion != MOVED;
+         part = next_part(whole, part)) {
+        real *moment1 = block, *moment2 = block + BLOCK_ELEMENTS;
+        int status = reader_block(reader, MOMENT1, tensor, part, moment1);
+        if (!status) status = reader_block(reader, MOMENT2, tensor, part, moment2);
+        if (status) return status;
+        for (int64_t i = 0; i < part.rows * part.cols && *motion != MOVED; i++) {
+            if (moment2[i] == 0) continue;
+            double size = fabs((double)moment1[i]) / (sqrt((double)moment2[i]) + pace->eps);
+            *motion = pace->rate * size >= SMALLEST ? MOVED : UNSURE;
+        }
+    }
+    return 0;
+}
+
+static void tell_of_zeros(Static *work, const char *bias, const char *trained, Motion motion) {
+    if (motion == MOVED)
         findings_add(&work->report->findings,
                      "bias %s is zero-filled: %s was trained (its second moment isn't zero), and "
                      "training doesn't leave a bias at zero",
-                     name, untrained ? reader->catalog.tensor[weight].name : "it");
-    return status;
+                     bias, trained);
+    else if (motion == UNSURE)
+        findings_add(&work->report->notes,
+                     "bias %s is zero, though %s was trained: at a rate of %.3g that isn't proof "
+                     "of a zero-fill",
+                     bias, trained, work->pace.rate);
+}
+
+static int check_bias(Static *work, Reader *reader, int tensor, real *block) {
+    const char *name = reader->catalog.tensor[tensor].name;
+    int weight = weight_of(&reader->catalog, name);
+    Motion own = IDLE, beside = IDLE;
+    bool zero;
+    int status = is_zero(reader, tensor, block, &zero);
+    if (status || !zero) return status;
+    status = look_for_motion(reader, tensor, &work->pace, block, &own);
+    if (!status && own != MOVED && weight >= 0)
+        status = look_for_motion(reader, weight, &work->pace, block, &beside);
+    if (status) return status;
+    if (own >= beside)
+        tell_of_zeros(work, name, "it", own);
+    else
+        tell_of_zeros(work, name, reader->catalog.tensor[weight].name, beside);
+    return 0;
+}
+
+/* Of the last step, by the config. */
+static Pace pace_of(const Config *config, int64_t step) {
+    Schedule schedule = setup_schedule(config);
+    return (Pace){schedule_rate(&schedule, step > 0 ? step - 1 : 0), config->optim.eps};
 }
 
 static int check_biases(Static *work) {
@@ -172,7 +264,8 @@ static int check_biases(Static *work) {
                 work->declared.config.optim.lr > 0;
     int status = reader_open(&reader, work->directory);
     if (!status) {
-        block = memory_allocate(BLOCK_ELEMENTS * sizeof *block, "a block of a bias");
+        work->pace = pace_of(&work->declared.config, manifest_step(work->manifest));
+        block = memory_allocate(2 * BLOCK_ELEMENTS * sizeof *block, "blocks of moments");
         status = block ? 0 : WEFT_RUNTIME;
     }
     for (int i = 0; i < reader.catalog.tensors && !status; i++) {

@@ -2,14 +2,16 @@
  *
  *   1. The manifest agrees with itself (run/declared.h).
  *   2. Its tensors are those of the model that its function declares (run/reconcile.h).
- *   3. The files hold exactly these: names, shapes, types, attributes, storage; the view's sources.
+ *   3. The files hold exactly these: names, shapes, types, attributes, storage; the view's sources;
+ *      and none is a link out of the directory.
  *      Not a byte of a tensor is read until then.
  *   4. Of the declared biases, and of nothing else, the data: a bias that was zero-filled is found
  * by this rule. Biases start at zero, and AdamW moves every cell whose gradient isn't zero, so
  *      after a step with a learning rate above zero a bias that is zero throughout has had no
  *      gradient, and its second moment is zero. If that isn't, or if the second moment of its
  *      projection's weight isn't (the bias's gradient is the sum over rows of what the weight's is
- *      made from), the zeros were filled in. Without moments, or at step 0, nothing is said.
+ *      made from), the zeros were filled in. Where the last update, by rate and moments, is below
+ *      what a number can hold, that is a note; without moments, or at step 0, nothing is said.
  *
  * Equal shapes decide nothing here: square matrices whose data are transposed, gate and up
  * exchanged, another activation are seen where a field says otherwise, or by running the model.

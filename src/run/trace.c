@@ -8,6 +8,7 @@
 #include "nn/model.h"
 #include "nn/observer.h"
 #include "run/identity.h"
+#include "run/place.h"
 #include "run/setup.h"
 #include "run/trace_compare.h"
 #include "run/trace_input.h"
@@ -31,7 +32,8 @@ typedef struct {
 
 typedef struct {
     Grid *grid;
-    TraceFile file; /* on the first rank */
+    Place place; /* on the first rank, and the file in it */
+    TraceFile file;
     Waiting *waiting;
     int64_t first, count, capacity; /* waiting[i] has place first + i */
     int64_t targets;                /* that the loss is the mean over */
@@ -205,12 +207,12 @@ static int describe(Trace *trace, const Config *config, const TraceOptions *opti
 /* On the first rank. */
 static int begin_file(Trace *trace, const Config *config, const TraceOptions *options,
                       const TraceInput *input) {
-    int status = checkpoint_encloses(options->out)
-                     ? error_set(WEFT_USAGE,
-                                 "--out %s lies in a checkpoint: a file more makes it "
-                                 "a bad one",
-                                 options->out)
-                     : trace_create(&trace->file, options->out, (int)config->model.layers);
+    const char *const sources[] = {options->directory, options->input, options->against};
+    int status = place_choose(&trace->place, options->out);
+    for (size_t i = 0; !status && i < sizeof sources / sizeof *sources; i++)
+        status = place_check_source(&trace->place, sources[i]);
+    if (!status) status = place_begin(&trace->place);
+    if (!status) status = trace_create(&trace->file, trace->place.made, (int)config->model.layers);
     if (!status) status = describe(trace, config, options);
     if (!status) status = trace_input_write(input, &trace->file);
     return status;
@@ -232,6 +234,7 @@ static int follow(Trace *trace, Model *model, const TraceOptions *options,
     int status = model_loss(model, &pass, &input->batch, &loss, &hits);
     if (!status) status = trace->status; /* agreed: `loss` is whole, and the last */
     if (!status && writes(trace)) status = trace_finish(&trace->file);
+    if (!status && writes(trace)) status = place_publish(&trace->place);
     status = comm_agree(trace->grid, GROUP_GRID, status);
     if (!status)
         log_print("%s: %d tensors, loss %.9g over %lld targets\n", options->out, trace->file.names,
@@ -262,6 +265,7 @@ int trace_run(const Config *config, const TraceOptions *options, const Session *
         status = comm_agree(grid, GROUP_GRID, status);
     }
     trace_abandon(&trace.file);
+    place_leave(&trace.place);
     forget_waiting(&trace);
     free(trace.waiting);
     trace_input_release(&input);

@@ -29,7 +29,9 @@ same() {
     [ "$a" = "$b" ]
 }
 
-nothing_left() { [ ! -e "$t/$1" ] && [ ! -e "$t/.tmp-$1" ]; }
+# aside NAME: the directories in which it is being made, or was.
+aside() { find "$t" -maxdepth 1 -name ".tmp-$1-*"; }
+nothing_left() { [ ! -e "$t/$1" ] && [ -z "$(aside "$1")" ]; }
 
 # ---- what lies where: 172 channels, 64 columns, 8 shards of 21 and 22
 whole=$step/checkpoint.h5
@@ -125,10 +127,56 @@ passes "nothing is left of these" nothing_left bad.h5
 run "$weft_faults" convert "$t/run" --to separate --out "$t/killed.h5" --inject kill@phase=save
 passes "killed before the proof" ended 137
 passes "there is no file" test ! -e "$t/killed.h5"
-passes "but one aside" test -s "$t/.tmp-killed.h5/killed.h5"
+passes "but one aside" test -s "$(aside killed.h5)/killed.h5"
 convert run killed.h5 --to separate
 passes "the next one makes it" cmp "$t/killed.h5" "$t/separate.h5"
-passes "and nothing stays aside" test ! -e "$t/.tmp-killed.h5"
+passes "and nothing stays aside" test -z "$(aside killed.h5)"
+
+# ---- what only looks as if weft had left it
+mkdir "$t/.tmp-mine.h5" "$t/.tmp-mine.h5-1-0123456789abcdef"
+cp "$t/separate.h5" "$t/.tmp-mine.h5/source.h5"
+echo mine >"$t/.tmp-mine.h5-1-0123456789abcdef/file"
+convert .tmp-mine.h5/source.h5 mine.h5 --to separate
+passes "a source in .tmp-NAME" ended 0
+passes "it stays" cmp "$t/separate.h5" "$t/.tmp-mine.h5/source.h5"
+passes "and others' files" test -s "$t/.tmp-mine.h5-1-0123456789abcdef/file"
+mkdir "$t/own"
+echo mine >"$t/own/file"
+ln -s own "$t/.tmp-linked.h5"
+convert run linked.h5 --to separate
+passes "what a link leads to stays" test -s "$t/own/file"
+
+# ---- two at once
+# twice COMMAND...: one has made it, the other says that it hasn't.
+twice() {
+    "$@" >"$t/first.out" 2>&1 &
+    local other=$!
+    run "$@"
+    wait $other
+    [ "$((code + $?))" = 2 ] || { echo "both $code"; return 1; }
+    cat "$t/first.out" >>"$out"
+    grep -q "exists already\|another process is making it" "$out"
+}
+for i in 1 2 3; do
+    out=$t/twice.out
+    passes "two at once" twice "$weft" convert "$t/run" --to separate --out "$t/twice$i.h5"
+    passes "one is whole" cmp "$t/separate.h5" "$t/twice$i.h5"
+    passes "and nothing else" test -z "$(aside "twice$i.h5")"
+done
+# the first one is slow at the end, where what it has made is proved
+if strace -o /dev/null true 2>/dev/null; then
+    strace -f -o /dev/null -e inject=fsync:delay_exit=700000 \
+        "$weft" convert "$t/run" --to separate --out "$t/slow.h5" >"$t/slow.out" 2>&1 &
+    slow=$!
+    while ! compgen -G "$t/.tmp-slow.h5*/slow.h5" >"$t/seen" && kill -0 $slow; do sleep 0.05; done
+    for i in $(seq 12); do
+        convert run slow.h5 --to packed_gate_up
+        passes "nobody else makes it" ended 2
+        sleep 0.1
+    done
+    wait $slow
+    passes "the slow one has made it" cmp "$t/separate.h5" "$t/slow.h5"
+fi
 
 # ---- a bit that flips on its way: the row goes through layers 0, 2 and 3
 train deep one --stop-at 1 --set model.layers=4

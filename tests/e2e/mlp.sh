@@ -97,6 +97,37 @@ run "$weft" eval "$t/one" --set data.train="$t/plain.h5" --set data.held="$t/pla
     --set eval.sequences=0
 passes "the same, whatever it is trained on" test "$first" = "$(cat "$out")"
 
+# The numbers have their digest in the function, which the fingerprint covers.
+passes "the function has their digest" \
+    grep -q '^  "normalisation": "[0-9a-f]\{32\}"' "$t"/one/step-*/manifest.json
+run "$weft" verify --static "$t/one"
+passes "verify --static" ended 0
+
+# ---- a checkpoint computes its own function and no other, and tells a number
+for set in ffn.activation=gelu ffn.kind=dense model.norm_eps=0.1 data.normalise=false run.seed=2; do
+    run "$weft" eval "$t/one" --set $set
+    passes "eval with $set" ended 2 "describes another function" "${set%=*}: checkpoint "
+done
+run "$weft" trace "$t/one" --input "$t/plain.h5" --out "$t/trace.h5" --set ffn.activation=gelu
+passes "trace with another activation" ended 2 "ffn.activation: checkpoint silu, config gelu"
+passes "leaves no file" test ! -e "$t/trace.h5"
+run "$weft" trace "$t/one" --input "$t/plain.h5" --out "$t/trace.h5" --set run.threads=2
+passes "trace on 2 threads" ended 0
+printf '%s\n' "PATH targets" "INPUT-CLASS TEXTFPE" "INPUT-SIZE 32" "RANK 2" \
+    "DIMENSION-SIZES 3000 4" "OUTPUT-CLASS FP" "OUTPUT-SIZE 32" >"$t/numbers.layout"
+for size in 3e38 1e-30 1e-45; do # rows of 0 and of this
+    yes "0 0 0 0 $size $size $size $size" | head -n 1500 >"$t/numbers"
+    h5import "$t/numbers" -c "$t/numbers.layout" -o "$t/$size.h5" >/dev/null 2>&1
+    h5copy -i "$t/plain.h5" -s inputs -o "$t/$size.h5" -d inputs
+done
+train_on 1e-45 "too small" 2 --tp 2 --dp 1 --stop-at 1
+passes "a deviation too small" ended 3 "column 0 of the targets: its deviation is too small"
+train_on 1e-30 small one --stop-at 1
+passes "a small one" ended 0
+run "$weft" eval "$t/small" --set data.held="$t/3e38.h5" --set eval.sequences=0
+passes "a loss that isn't finite" ended 4 "the held-out loss isn't finite"
+passes "isn't printed" silent_about "held-out loss inf"
+
 # ---- 41 MB of rows take no more memory than 0.8 MB: they are read as they are wanted
 peak() { sed -n 's/.*"peak_rss_bytes":\([0-9]*\).*/\1/p' "$t/$1/metrics.jsonl" | tail -n 1; }
 train_on more more one --stop-at 2

@@ -62,7 +62,23 @@ fails "dropout changes the trace" cmp "$t/first.h5" "$t/dropout.h5"
 trace dropped 3 --training --tp 3
 passes "in the same way at every layout" cmp "$t/dropout.h5" "$t/dropped.h5"
 trace first one
-passes "a file that is there stays" ended 2 "first.h5 is there already"
+passes "a file that is there stays" ended 2 "--out $t/first.h5: exists already"
+ask nameless one trace "$config" --input tests/data/tiny.txt --out ""
+passes "no name" ended 2 "--out: a name is needed"
+ln -s nowhere "$t/link.h5"
+trace link one
+passes "a link to nowhere" ended 2 "link.h5: exists already"
+cp tests/data/tiny.txt "$t/own.h5.tmp"
+ask own one trace "$config" --input "$t/own.h5.tmp" --out "$t/own.h5"
+passes "an input beside" ended 0
+passes "it stays" cmp tests/data/tiny.txt "$t/own.h5.tmp"
+rm -f "$t/own.h5.tmp"
+ask both-1 one trace "$config" --input tests/data/tiny.txt --out "$t/both.h5" &
+trace both one
+wait
+passes "two at once: one is whole" cmp "$t/first.h5" "$t/both.h5"
+passes "and the other says so" grep -q "exists already\|another process is making it" \
+    "$t/both.stderr" "$t/both-1.stderr"
 
 head -c 9 tests/data/tiny.txt >"$t/short.txt"
 ask short one trace "$config" --input "$t/short.txt" --out "$t/short.h5"
@@ -83,7 +99,7 @@ passes "names its state" says "$mark"
 passes "and the branch equation" says "act(gate("
 step=$(echo "$t"/run/step-*)
 ask inside one trace "$step" --input tests/data/tiny.txt --out "$step/trace.h5"
-passes "no trace inside of a checkpoint" ended 2 "lies in a checkpoint"
+passes "no trace inside of a checkpoint" ended 2 "lies inside of a checkpoint"
 # ---- the other model ----
 
 # numbers NAME COLUMNS: 40 rows of them, as a dataset of $t/rows.h5
@@ -133,5 +149,5 @@ ask three 3 trace "$t/rows" --input "$t/rows.h5" --out "$t/rows-3.h5" --tp 3
 passes "the same bytes on tp 3" cmp "$t/rows-1.h5" "$t/rows-3.h5"
 ask start 3 trace "$config" --input "$t/rows.h5" --out "$t/rows-0.h5" --against "$t/rows-1.h5"
 passes "normalised alike before training" ended 1 "trace: fail: input, element"
-passes "nothing is left beside" test -z "$(find "$t" -name "*.tmp")"
+passes "nothing is left beside" test -z "$(find "$t" -name "*.tmp*")"
 finish

@@ -32,7 +32,8 @@ same_files() {
 }
 
 # nothing_left NAME: neither a directory nor one aside.
-nothing_left() { [ ! -e "$t/$1" ] && [ ! -e "$t/.tmp-$1" ]; }
+aside() { find "$t" -maxdepth 1 -name ".tmp-$1-*"; }
+nothing_left() { [ ! -e "$t/$1" ] && [ -z "$(aside "$1")" ]; }
 
 # ---- round trips over the files
 from=$source
@@ -139,20 +140,26 @@ passes "a cut file: no debris" nothing_left bad
 run "$weft_faults" reshard "$source" --tensor 4 --out "$t/killed" --inject kill@phase=save
 passes "killed in the middle" ended 137
 passes "leaves no directory" test ! -e "$t/killed"
-passes "but one aside, with files" test -n "$(find "$t/.tmp-killed" -name 'shard-*.h5')"
-cp -r "$t/.tmp-killed" "$t/.tmp-busy"
-flock "$t/.tmp-busy/.claim" sleep 20 &
+passes "but one aside, with files" test -n "$(find "$(aside killed)" -name 'shard-*.h5')"
+left=$(aside killed)
+cp -r "$left" "${left/killed/busy}"
+flock "${left/killed/busy}/.claim" sleep 20 &
 holder=$!
 sleep 0.2
 reshard "$source" busy --tensor 4
-passes "where another one is at work" ended 2 "another job is at work there"
-passes "that one's files are left alone" diff -r "$t/.tmp-killed" "$t/.tmp-busy"
+passes "where another one is at work" ended 2 "--out $t/busy: another process is making it"
+passes "that one's files are left alone" diff -r "$left" "${left/killed/busy}"
 pkill -P $holder
 wait $holder 2>/dev/null
 reshard "$source" killed --tensor 4
 passes "the next one makes it" made killed
 passes "as if nothing had been" same_files "$t/trip4/$step" "$t/killed/$step"
-passes "and nothing stays aside" test ! -e "$t/.tmp-killed"
+passes "and nothing stays aside" test -z "$(aside killed)"
+mkdir "$t/.tmp-mine"
+echo mine >"$t/.tmp-mine/file"
+reshard "$source" mine --tensor 4
+passes "what isn't weft's stays" test -s "$t/.tmp-mine/file"
+passes "and isn't in the way" made mine
 
 # ---- little space: a mount of our own, where we may have one
 small='mount -t tmpfs -o size=600k tmpfs "$1" && shift && exec "$@"'

@@ -42,15 +42,15 @@ static void make_blocks(ModelCheckpoint *made) {
     ck_assert(made->function && made->details && made->origin);
     json_object_set_new(made->details, "training_data_digest", json_string("of the text"));
     int tensor = (int)made->config.grid.tensor, data = (int)made->config.grid.data;
-    made->state =
-        (CheckpointState){.grid_tensor = tensor,
-                          .grid_data = data,
-                          .step = 3,
-                          .tokens = 288,
-                          .function = made->function,
-                          .details = made->details,
-                          .origin = made->origin,
-                          .places = {axis_layout(tensor, tensor, 1), axis_layout(data, data, 1)}};
+    made->state = (CheckpointState){
+        .grid_tensor = tensor,
+        .grid_data = data,
+        .step = 3,
+        .tokens = 3 * made->config.train.global_batch * made->config.model.context,
+        .function = made->function,
+        .details = made->details,
+        .origin = made->origin,
+        .places = {axis_layout(tensor, tensor, 1), axis_layout(data, data, 1)}};
 }
 
 void model_checkpoint_declare(ModelCheckpoint *made, const char *const *settings) {

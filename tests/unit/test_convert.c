@@ -1,13 +1,17 @@
 /* weft convert among its own layouts: every one to every other and back, the proofs that stand
  * before a file appears, and what they see: branches and ranks that are cut or ordered wrongly. */
 #include "base/error.h"
+#include "run/place.h"
 #include "support/checkpoint_pattern.h"
 #include "support/packing_rig.h"
 #include "support/support.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SETTINGS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -22,6 +26,11 @@ static bool says(const char *text) {
 }
 
 static bool exists(const char *name) { return files_exists(rig_path(name)); }
+
+/* Neither `new` nor anything aside for it. */
+static bool nothing_is_left(void) {
+    return !exists("new") && glob(rig_path(".tmp-new*"), 0, NULL, &(glob_t){0}) == GLOB_NOMATCH;
+}
 
 /* ---- there and back ---- */
 
@@ -230,7 +239,7 @@ START_TEST(halves_of_a_packed_matrix_given_to_two_ranks_are_seen) {
         .source.path = "ranks", .out = "new", .layout = "separate", .against = "run"};
     ck_assert_int_eq(rig_convert(&request), WEFT_CHECK);
     ck_assert(says("the FFN of layer 1 takes a known row to"));
-    ck_assert(!exists("new") && !exists(".tmp-new"));
+    ck_assert(nothing_is_left());
     rig_end();
 }
 END_TEST
@@ -252,7 +261,7 @@ START_TEST(a_wrong_declaration_is_seen_against_the_run) {
     rig_make_foreign("packed");
     ck_assert_int_eq(rig_convert(&request), WEFT_CHECK);
     ck_assert(says("the FFN of layer 0 takes a known row to"));
-    ck_assert(!exists("new") && !exists(".tmp-new"));
+    ck_assert(nothing_is_left());
     request.source.layout = "packed_up_gate";
     ck_assert_msg(rig_convert(&request) == 0, "%s", error_message());
     rig_convert_to("run", "separate", "separate", 0);
@@ -314,7 +323,7 @@ START_TEST(impossible_requests_are_refused_by_name) {
         int status = rig_convert(&request);
         ck_assert_msg(status == row[i].status, "%zu: %d: %s", i, status, error_message());
         ck_assert_msg(says(row[i].text), "%zu", i);
-        ck_assert(!exists("new") && !exists(".tmp-new"));
+        ck_assert(nothing_is_left());
     }
     rig_end();
 }
@@ -333,13 +342,156 @@ START_TEST(dense_networks_have_nothing_to_pack) {
 }
 END_TEST
 
+/* ---- the place of what is made ---- */
+
+#define ASIDE ".tmp-new-1-0123456789abcdef"
+#define MARK  "weft makes something here: process 1 on nowhere"
+
+static void put(const char *name, const char *text) {
+    ck_assert_int_eq(files_write(rig_path(name), text, strlen(text)), 0);
+}
+
+static bool holds(const char *name, const char *text) {
+    char *bytes;
+    size_t size;
+    if (files_read(rig_path(name), 1000, &bytes, &size)) return false;
+    bool same = !strcmp(bytes, text);
+    free(bytes);
+    return same;
+}
+
+/* A directory with a file in it, and a claim that says `owner` unless that is NULL. */
+static void make_directory(const char *name, const char *owner) {
+    char path[FILES_PATH];
+    ck_assert_int_eq(files_make_directories(rig_path(name)), 0);
+    snprintf(path, sizeof path, "%s/precious", name);
+    put(path, "mine");
+    snprintf(path, sizeof path, "%s/.claim", name);
+    if (owner) put(path, owner);
+}
+
+static int convert_to_new(const char *from) {
+    return rig_convert(
+        &(ConvertRequest){.source.path = from, .out = "new", .layout = "packed_gate_up"});
+}
+
+START_TEST(only_what_a_dead_process_has_left_is_cleared) {
+    rig_begin();
+    rig_checkpoint("run", SETTINGS(SMALL));
+    make_directory(".tmp-new", "process 1 on nowhere");
+    make_directory(".tmp-new-1-0123456789abcdeg", MARK);
+    make_directory(".tmp-new-1-0123456789abcde0", NULL);
+    make_directory(".tmp-new-1-0123456789abcde1", "process 1 on nowhere");
+    make_directory("other", MARK);
+    ck_assert_int_eq(symlink("other", rig_path(".tmp-new-1-0123456789abcde2")), 0);
+    make_directory(ASIDE, MARK);
+    ck_assert_msg(convert_to_new("run") == 0, "%s", error_message());
+    ck_assert(exists("new") && !exists(ASIDE));
+    ck_assert(holds(".tmp-new/precious", "mine") && exists(".tmp-new/.claim"));
+    ck_assert(holds(".tmp-new-1-0123456789abcdeg/precious", "mine"));
+    ck_assert(holds(".tmp-new-1-0123456789abcde0/precious", "mine"));
+    ck_assert(holds(".tmp-new-1-0123456789abcde1/precious", "mine"));
+    ck_assert(holds("other/precious", "mine") && exists(".tmp-new-1-0123456789abcde2"));
+    rig_end();
+}
+END_TEST
+
+START_TEST(a_living_process_is_left_alone) {
+    rig_begin();
+    rig_checkpoint("run", SETTINGS(SMALL));
+    make_directory(ASIDE, MARK);
+    FILE *claim = fopen(rig_path(ASIDE "/.claim"), "r+");
+    ck_assert(claim && !flock(fileno(claim), LOCK_EX));
+    ck_assert_int_eq(convert_to_new("run"), WEFT_USAGE);
+    ck_assert(says("--out ") && says("/new: another process is making it (process 1 on nowhere)"));
+    ck_assert(!exists("new") && holds(ASIDE "/precious", "mine"));
+    fclose(claim);
+    ck_assert_int_eq(convert_to_new("run"), 0);
+    ck_assert(!exists(ASIDE));
+    rig_end();
+}
+END_TEST
+
+START_TEST(a_source_that_would_be_cleared_is_refused) {
+    rig_begin();
+    rig_checkpoint("run", SETTINGS(SMALL));
+    make_directory(ASIDE, MARK);
+    rig_convert_to("run", ASIDE "/file", "separate", 0);
+    ck_assert_int_eq(symlink(ASIDE "/file", rig_path("link")), 0);
+    ck_assert_int_eq(convert_to_new(ASIDE "/file"), WEFT_USAGE);
+    ck_assert(says(ASIDE "/file: lies in what an unfinished run") && says("move it to another"));
+    ck_assert_int_eq(convert_to_new("link"), WEFT_USAGE);
+    ck_assert_int_eq(
+        rig_convert(&(ConvertRequest){
+            .source.path = "run", .out = "new", .layout = "separate", .against = ASIDE "/file"}),
+        WEFT_USAGE);
+    ck_assert(!exists("new") && exists(ASIDE "/file") && holds(ASIDE "/precious", "mine"));
+    rig_end();
+}
+END_TEST
+
+static void begin_place(Place *place, bool directory) {
+    ck_assert_int_eq(place_choose(place, rig_path("new")), 0);
+    ck_assert_int_eq(place_begin(place), 0);
+    ck_assert_int_eq(directory ? mkdir(place->made, 0777) : files_write(place->made, "made", 4), 0);
+}
+
+START_TEST(a_place_is_claimed_until_it_is_left) {
+    Place first = {0}, second = {0};
+    for (int directory = 0; directory < 2; directory++) {
+        rig_begin();
+        begin_place(&first, directory);
+        ck_assert_int_eq(place_choose(&second, rig_path("new")), 0);
+        ck_assert_int_eq(place_begin(&second), WEFT_USAGE);
+        place_leave(&second);
+        ck_assert_int_eq(place_publish(&first), 0);
+        ck_assert(exists("new"));
+        ck_assert_int_eq(unlink(rig_path("new")) && rmdir(rig_path("new")), 0);
+        ck_assert_int_eq(place_choose(&second, rig_path("new")), 0);
+        ck_assert_int_eq(place_begin(&second), WEFT_USAGE); /* still */
+        place_leave(&first);
+        ck_assert(nothing_is_left());
+        begin_place(&second, directory);
+        place_leave(&second); /* after a failure, say */
+        ck_assert(nothing_is_left());
+        rig_end();
+    }
+}
+END_TEST
+
+START_TEST(what_has_appeared_meanwhile_is_not_replaced) {
+    Place place = {0};
+    for (int directory = 0; directory < 2; directory++) {
+        rig_begin();
+        begin_place(&place, directory);
+        put("new", "another's");
+        ck_assert_int_eq(place_publish(&place), WEFT_USAGE);
+        ck_assert(says("/new: exists already; nothing is replaced"));
+        ck_assert(holds("new", "another's"));
+        unlink(rig_path("new"));
+        ck_assert_int_eq(symlink("nowhere", rig_path("new")), 0);
+        ck_assert_int_eq(place_publish(&place), WEFT_USAGE);
+        unlink(rig_path("new"));
+        ck_assert_int_eq(mkdir(rig_path("new"), 0777), 0);
+        ck_assert_int_eq(place_publish(&place), WEFT_USAGE);
+        place_leave(&place);
+        ck_assert(says("exists already"));
+        ck_assert_int_eq(rmdir(rig_path("new")), 0);
+        ck_assert(nothing_is_left());
+        rig_end();
+    }
+}
+END_TEST
+
 int main(void) {
-    return run_suite("convert", TESTS(every_layout_becomes_every_other, layouts_differ,
-                                      other_numbers_of_parts_and_other_names,
-                                      blocks_of_any_size_make_the_same_file,
-                                      branches_in_the_wrong_order_are_seen,
-                                      halves_of_a_packed_matrix_given_to_two_ranks_are_seen,
-                                      a_wrong_declaration_is_seen_against_the_run,
-                                      impossible_requests_are_refused_by_name,
-                                      dense_networks_have_nothing_to_pack));
+    return run_suite(
+        "convert",
+        TESTS(every_layout_becomes_every_other, layouts_differ,
+              other_numbers_of_parts_and_other_names, blocks_of_any_size_make_the_same_file,
+              branches_in_the_wrong_order_are_seen,
+              halves_of_a_packed_matrix_given_to_two_ranks_are_seen,
+              a_wrong_declaration_is_seen_against_the_run, impossible_requests_are_refused_by_name,
+              dense_networks_have_nothing_to_pack, only_what_a_dead_process_has_left_is_cleared,
+              a_living_process_is_left_alone, a_source_that_would_be_cleared_is_refused,
+              a_place_is_claimed_until_it_is_left, what_has_appeared_meanwhile_is_not_replaced));
 }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/publish.h"
+#include "run/normalisation.h"
 #include "run/state.h"
 #include "support/manifest_edit.h"
 #include "support/static_rig.h"
@@ -99,6 +100,10 @@ START_TEST(functions_that_contradict_the_rest) {
         {"function/model/kind", NULL, "function.model.kind is missing", ""},
         {"function/run", NULL, "function.run.seed is missing", ""},
         {"function/sample_order/samples", NULL, "function.sample_order.samples is missing", ""},
+        {"function/sample_order/samples", "0",
+         "function.sample_order.samples isn't a whole number from 1 on", ""},
+        {"function/normalisation", "\"0\"", "function.normalisation: nothing is known of it", ""},
+        {"tokens", "287", "tokens is 287; step 3 of 12 sequences of 8 each has 288", ""},
         {"function/sample_order/version", "9",
          "function.sample_order.version is 9; by the function it is 1", ""},
         {"function/ffn/activation", "\"tanh\"", "function: ffn.activation = tanh: expected silu",
@@ -180,42 +185,105 @@ START_TEST(configs_that_contradict_the_function) {
 }
 END_TEST
 
+static void ignore(void *context, const char *problem) {
+    (void)context;
+    (void)problem;
+}
+
+/* Puts a block and, where it can be read, its digest into a copy of the manifest. */
+static json_t *with_normalisation(const char *block, const int64_t columns[ARRAY_PARTS]) {
+    char json[512] = "", digest[HASH_TEXT];
+    json_t *manifest = json_deep_copy(rig.manifest);
+    Normalisation numbers;
+    for (size_t c = 0; c <= strlen(block); c++) json[c] = block[c] == '\'' ? '"' : block[c];
+    json_t *value = static_rig_json(json);
+    if (!json_object_get(value, "rule"))
+        json_object_set_new(value, "rule",
+                            json_string("(x - mean) / scale by column; mean and deviation of the "
+                                        "training rows; the loss is of normalised targets"));
+    manifest_put(manifest, "normalisation", value);
+    ck_assert_int_eq(normalisation_open(&numbers, columns), 0);
+    normalisation_read(&numbers, manifest, ignore, NULL);
+    normalisation_digest(&numbers, digest);
+    manifest_put(manifest, "function/normalisation", json_string(digest));
+    normalisation_close(&numbers);
+    return manifest;
+}
+
+#define INPUTS  "'inputs': {'mean': [0, 1], 'scale': [1, 2]}"
+#define TARGETS "'targets': {'mean': [4, 5, 6], 'scale': [1, 1, 1]}"
+#define NONE    "'targets': {'mean': [], 'scale': []}"
+#define MLP_OF(loss)                                                                               \
+    SETTINGS("model.kind=mlp", "data.kind=hdf5", "model.inputs=2", "model.outputs=3",              \
+             "model.context=1", loss, SMALL)
+
+/* A digest goes with the numbers in each case. */
 START_TEST(normalisation_has_a_number_for_each_column) {
     static const struct {
-        const char *loss, *block, *expected; /* block NULL: none; expected NULL: it is right */
+        const char *loss, *block, *expected; /* expected NULL: it is right */
     } rows[] = {
-        {"cross_entropy",
-         "{'inputs': {'mean': [0, 1], 'scale': [1, 2]}, "
-         "'targets': {'mean': [], 'scale': []}}",
-         NULL},
-        {"squared_error",
-         "{'inputs': {'mean': [0, 1], 'scale': [1, 2]}, "
-         "'targets': {'mean': [4, 5, 6], 'scale': [1, 1, 1]}}",
-         NULL},
-        {"cross_entropy", NULL, "normalisation is missing; data.normalise is true"},
-        {"squared_error",
-         "{'inputs': {'mean': [0, 1], 'scale': [1]}, "
-         "'targets': {'mean': [4, 5, 6], 'scale': [1, 1, 1]}}",
+        {"model.loss=cross_entropy", "{" INPUTS ", " NONE "}", NULL},
+        {"model.loss=squared_error", "{" INPUTS ", " TARGETS "}", NULL},
+        {"model.loss=squared_error", "{'inputs': {'mean': [0, 1], 'scale': [1]}, " TARGETS "}",
          "normalisation.inputs.scale has 1 numbers, by the function 2"},
-        {"squared_error", "{'inputs': {'mean': [0, 1], 'scale': [1, 2]}, 'targets': {'mean': []}}",
+        {"model.loss=squared_error", "{" INPUTS ", 'targets': {'mean': [1, 2, 3]}}",
          "normalisation.targets.scale is missing"},
+        {"model.loss=squared_error", "{'inputs': {'mean': [0, 1], 'scale': [1, 0]}, " TARGETS "}",
+         "normalisation.inputs.scale[1] is 0; above 0 is expected"},
+        {"model.loss=squared_error", "{'inputs': {'mean': [0, 1], 'scale': [-1, 1]}, " TARGETS "}",
+         "normalisation.inputs.scale[0] is -1; above 0 is expected"},
+        {"model.loss=squared_error", "{'inputs': {'mean': ['0', 1], 'scale': [1, 1]}, " TARGETS "}",
+         "normalisation.inputs.mean[0] is no number"},
+        {"model.loss=squared_error", "{'rule': 'x - mean', " INPUTS ", " TARGETS "}",
+         "normalisation.rule is x - mean;"},
+        {"model.loss=squared_error", "{" INPUTS ", " TARGETS ", 'more': 1}",
+         "normalisation.more: nothing is known of it"},
+        {"model.loss=squared_error",
+         "{'inputs': {'mean': [0, 1], 'scale': [1, 2], 'more': 1}, " TARGETS "}",
+         "normalisation.inputs.more: nothing is known of it"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char loss[64], json[256] = "";
-        snprintf(loss, sizeof loss, "model.loss=%s", rows[i].loss);
-        static_rig_begin(&rig, SETTINGS("model.kind=mlp", "data.kind=hdf5", "model.inputs=2",
-                                        "model.outputs=3", "model.context=1", loss, SMALL));
+        const int64_t columns[] = {2, strstr(rows[i].loss, "squared") ? 3 : 0};
+        static_rig_begin(&rig, MLP_OF(rows[i].loss));
         static_rig_save(&rig);
-        for (size_t c = 0; rows[i].block && c <= strlen(rows[i].block); c++)
-            json[c] = rows[i].block[c] == '\'' ? '"' : rows[i].block[c];
-        if (rows[i].block)
-            manifest_edit(rig.directory, rig.manifest, "normalisation", static_rig_json(json));
+        json_t *manifest = with_normalisation(rows[i].block, columns);
+        manifest_edit(rig.directory, manifest, "packing", json_string("separate"));
         if (rows[i].expected)
-            static_rig_finds(&rig, rows[i].loss, 0, rows[i].expected);
+            static_rig_finds(&rig, rows[i].block, 1, rows[i].expected);
         else
             static_rig_clean(&rig, rows[i].loss);
+        json_decref(manifest);
         static_rig_end(&rig);
     }
+}
+END_TEST
+
+/* The fingerprint covers the digest, and the digest the numbers. */
+START_TEST(normalisation_is_bound_to_the_function) {
+    static const struct {
+        const char *path, *json, *expected;
+    } rows[] = {
+        {"normalisation", NULL, "normalisation is missing; data.normalise is true"},
+        {"normalisation/targets/mean/1", "5.0000000000000009",
+         "normalisation: its numbers have digest "},
+        {"normalisation/inputs/mean/0", "-0.0", "normalisation: its numbers have digest "},
+        {"function/normalisation", NULL, "function.normalisation is missing"},
+        {"function/normalisation", "\"0\"", ", function.normalisation is 0"},
+        {"function/normalisation", "1", "function.normalisation: nothing is known of it"},
+    };
+    const int64_t columns[] = {2, 3};
+    Config config;
+    static_rig_begin(&rig, MLP_OF("model.loss=squared_error"));
+    static_rig_save(&rig);
+    json_t *manifest = with_normalisation("{" INPUTS ", " TARGETS "}", columns);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        manifest_edit(rig.directory, manifest, rows[i].path, static_rig_json(rows[i].json));
+        static_rig_finds(&rig, rows[i].path, 1, rows[i].expected);
+        ck_assert_int_eq(state_config(rig.directory, &config), WEFT_INPUT);
+        ck_assert_msg(strstr(error_message(), rows[i].expected), "%s", error_message());
+    }
+    json_decref(manifest);
+    static_rig_end(&rig);
     static_rig_begin(&rig, SETTINGS("ffn.bias=true", SMALL));
     static_rig_save(&rig);
     manifest_edit(rig.directory, rig.manifest, "normalisation", json_object());
@@ -228,12 +296,11 @@ END_TEST
 
 START_TEST(a_width_that_its_rule_would_not_give) {
     StaticReport report;
-    static_rig_begin(&rig,
-                     SETTINGS("ffn.width=floor", "ffn.d_ff=12", "ffn.width_resolved=true", SMALL));
+    static_rig_begin(&rig, SETTINGS("ffn.width=floor", "ffn.width_resolved=true", SMALL));
     static_rig_save(&rig);
     ck_assert_msg(static_verify(rig.directory, &report) == 0, "%s", error_message());
     ck_assert_msg(static_rig_tells(&report.notes,
-                                   "ffn.d_ff is 12, its rule ffn.width = floor gives 42: the "
+                                   "ffn.d_ff is 682, its rule ffn.width = floor gives 42: the "
                                    "stored number counts"),
                   "%s", static_rig_text(&report.notes));
     static_release(&report);
@@ -279,6 +346,61 @@ END_TEST
 
 /* ---- whoever loads ---- */
 
+/* One of today's blocks, and it is no older one. */
+START_TEST(half_an_older_manifest_is_none) {
+    static const struct {
+        const char *path, *json, *expected;
+    } rows[] = {
+        {"topology/width_rule", "\"d_ff explicit\"", "topology.width_rule is \"d_ff explicit\""},
+        {"activation/parameters", "{}", "activation.parameters.beta is missing"},
+        {"loss", NULL, "loss is missing"},
+    };
+    for (size_t without = 0; without < 3; without++) {
+        static_rig_begin(&rig, SETTINGS("ffn.bias=true", SMALL));
+        static_rig_save(&rig);
+        json_t *manifest = json_deep_copy(rig.manifest);
+        for (size_t i = 0; i < 3; i++)
+            if (i != without) manifest_put(manifest, rows[i].path, static_rig_json(rows[i].json));
+        manifest_edit(rig.directory, manifest, "packing", json_string("separate"));
+        for (size_t i = 0; i < 3; i++)
+            if (i != without) static_rig_finds(&rig, rows[i].path, 0, rows[i].expected);
+        json_decref(manifest);
+        static_rig_end(&rig);
+    }
+}
+END_TEST
+
+/* As eval, generate and trace do with --set applied. */
+START_TEST(another_function_than_the_checkpoints) {
+    static const struct {
+        const char *set, *expected; /* NULL: the same function */
+    } rows[] = {
+        {"ffn.activation=gelu", "ffn.activation: checkpoint silu, config gelu"},
+        {"ffn.gate_clamp=7", "ffn.gate_clamp: checkpoint has none, config 7.0"},
+        {"ffn.kind=dual", "ffn.kind: checkpoint gated, config dual"},
+        {"model.norm_eps=0.1", "model.norm_eps: checkpoint 1"},
+        {"model.layers=1", "model.layers: checkpoint 2, config 1"},
+        {"run.seed=9", "run.seed: checkpoint 1, config 9"},
+        {"model.context=4", NULL},
+        {"train.global_batch=24", NULL},
+        {"optim.lr=1", NULL},
+        {"data.held=other.txt", NULL},
+    };
+    Config config;
+    static_rig_begin(&rig, SETTINGS("ffn.bias=true", SMALL));
+    static_rig_save(&rig);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ck_assert_msg(state_config(rig.directory, &config) == 0, "%s", error_message());
+        ck_assert_int_eq(config_set(&config, rows[i].set), 0);
+        int status = state_check_function(&config, rig.directory);
+        ck_assert_msg(status == (rows[i].expected ? WEFT_USAGE : 0), "%s: %d", rows[i].set, status);
+        ck_assert_msg(!rows[i].expected || strstr(error_message(), rows[i].expected), "%s",
+                      error_message());
+    }
+    static_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(loaders_refuse_what_decides_the_function) {
     static const struct {
         const char *path, *json, *expected; /* NULL: is loaded all the same */
@@ -293,9 +415,13 @@ START_TEST(loaders_refuse_what_decides_the_function) {
         {"projections/5/bias", "false", "projections[mlp.up_proj].bias is false"},
         {"packing", "\"[up; gate]\"", "packing is \"[up; gate]\""},
         {"dropout/0/place", "\"after down_proj\"", "dropout[0].place is"},
-        {"optimizer/beta1", "0.5", NULL},
-        {"recompute/policy", "\"act\"", NULL},
-        {"fusion", NULL, NULL},
+        {"optimizer/beta1", "0.5", "optimizer.beta1 is 0.5"},
+        {"seed", "2", "seed is 2"},
+        {"logical_grid/tensor", "8", "logical_grid.tensor is 8"},
+        {"recompute/policy", "\"act\"", "recompute.policy is"},
+        {"tokens", "287", "tokens is 287"},
+        {"fusion", NULL, "fusion is missing"},
+        {"weather", "\"fine\"", NULL},
     };
     Config config;
     static_rig_begin(&rig, SETTINGS("ffn.bias=true", SMALL));
@@ -360,6 +486,8 @@ int main(void) {
         "declared",
         TESTS(blocks_that_describe_another_model, functions_that_contradict_the_rest,
               configs_that_contradict_the_function, normalisation_has_a_number_for_each_column,
-              a_width_that_its_rule_would_not_give, older_manifests_pass_for_what_was_possible_then,
-              loaders_refuse_what_decides_the_function, a_resume_refuses_it_too));
+              normalisation_is_bound_to_the_function, a_width_that_its_rule_would_not_give,
+              older_manifests_pass_for_what_was_possible_then, half_an_older_manifest_is_none,
+              another_function_than_the_checkpoints, loaders_refuse_what_decides_the_function,
+              a_resume_refuses_it_too));
 }

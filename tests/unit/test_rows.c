@@ -286,6 +286,25 @@ START_TEST(a_deviation_beyond_double_is_refused) {
 }
 END_TEST
 
+/* Of a column that hardly differs from a constant: another row would be infinite. */
+START_TEST(a_deviation_too_small_to_divide_by_is_refused) {
+    double inputs[ROWS * A], targets[ROWS * B];
+    fill(inputs, targets, ROWS);
+    for (int r = 0; r < ROWS; r++) inputs[r * A + 1] = r % 2 ? 1e-45 : 0;
+    ArrayFile file = array_file_begin(0);
+    array_file_add(&file, "x", H5T_IEEE_F64LE, 2, (hsize_t[]){ROWS, A}, LAYOUT_CONTIGUOUS, inputs);
+    array_file_add(&file, "y", H5T_IEEE_F64LE, 2, (hsize_t[]){ROWS, B}, LAYOUT_CONTIGUOUS, targets);
+    array_file_end(&file);
+    DatasetSpec spec = spec_of(&file, false, true);
+    Dataset data;
+    ck_assert_int_eq(dataset_open(&data, &spec), 0);
+    assert_error(dataset_normalise(&data),
+                 "column 1 of the inputs: its deviation is too small to divide by");
+    dataset_close(&data);
+    array_file_close(&file);
+}
+END_TEST
+
 /* ---- in a manifest ---- */
 
 /* Through the text and back, the same bits. */
@@ -297,7 +316,10 @@ START_TEST(a_manifest_keeps_the_doubles) {
     ck_assert_int_eq(normalisation_open(&n, columns), 0);
     ck_assert_int_eq(normalisation_open(&again, columns), 0);
     memcpy(n.number, hard, sizeof hard);
-    json_t *manifest = json_pack("{s:o}", "normalisation", normalisation_json(&n));
+    char digest[HASH_TEXT];
+    normalisation_digest(&n, digest);
+    json_t *manifest = json_pack("{s:o, s:{s:s}}", "normalisation", normalisation_json(&n),
+                                 "function", "normalisation", digest);
     char *text = json_dumps(manifest, JSON_INDENT(1) | JSON_SORT_KEYS); /* as a manifest is */
     json_decref(manifest);
     manifest = json_loads(text, 0, NULL);
@@ -324,10 +346,12 @@ START_TEST(a_bad_block_of_a_manifest_is_refused) {
     Normalisation n;
     ck_assert_int_eq(normalisation_open(&n, columns), 0);
     json_t *manifest = json_object();
-    assert_error(normalisation_take(&n, manifest, "step-1"), "step-1: its manifest has no normal");
+    assert_error(normalisation_take(&n, manifest, "step-1"),
+                 "step-1: its manifest: normalisation is");
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         json_object_set_new(manifest, "normalisation", json_loads(blocks[i], 0, NULL));
-        assert_error(normalisation_take(&n, manifest, "step-1"), "step-1: normalisation.");
+        assert_error(normalisation_take(&n, manifest, "step-1"),
+                     "step-1: its manifest: normalisation.");
         ck_assert(!n.known);
     }
     json_decref(manifest);
@@ -341,6 +365,6 @@ int main(void) {
         TESTS(training_takes_the_rows_of_the_permutation, eval_covers_the_held_out_rows_once,
               eval_is_spread_over_the_held_out_rows, files_too_short_are_refused_with_figures,
               moments_are_those_of_the_training_rows, batches_are_normalised,
-              a_deviation_beyond_double_is_refused, a_manifest_keeps_the_doubles,
-              a_bad_block_of_a_manifest_is_refused));
+              a_deviation_beyond_double_is_refused, a_deviation_too_small_to_divide_by_is_refused,
+              a_manifest_keeps_the_doubles, a_bad_block_of_a_manifest_is_refused));
 }

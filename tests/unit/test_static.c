@@ -11,6 +11,7 @@
 #include <hdf5.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LAYER "model.layers.1."
 #define SMALL "model.layers=2", "grid.tensor=3", "grid.data=2"
@@ -292,6 +293,31 @@ START_TEST(files_with_another_structure) {
 }
 END_TEST
 
+/* A link to elsewhere is named, within the checkpoint (or to it as a whole) it isn't. */
+START_TEST(files_that_lie_elsewhere) {
+    static const char *const names[] = {"shard-t001-d000.h5", "checkpoint.h5"};
+    char path[FILES_PATH], away[FILES_PATH], expected[64];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static_rig_begin(&rig, SETTINGS("ffn.bias=true", SMALL));
+        static_rig_save(&rig);
+        path_of(names[i], path);
+        ck_assert_int_eq(files_join(away, sizeof away, rig.run_dir, "away.h5"), 0);
+        ck_assert_int_eq(rename(path, away), 0);
+        ck_assert_int_eq(symlink("../away.h5", path), 0);
+        snprintf(expected, sizeof expected, "%s: is a link to ", names[i]);
+        static_rig_finds(&rig, names[i], 1, expected);
+        static_rig_end(&rig);
+    }
+    static_rig_begin(&rig, SETTINGS("ffn.bias=true", SMALL));
+    static_rig_save(&rig);
+    ck_assert_int_eq(files_join(away, sizeof away, rig.run_dir, "newest"), 0);
+    ck_assert_int_eq(symlink(rig.directory, away), 0);
+    memcpy(rig.directory, away, sizeof away);
+    static_rig_clean(&rig, "a link to the checkpoint");
+    static_rig_end(&rig);
+}
+END_TEST
+
 /* Other data in a weight are for the digests to find: nothing of it is read. */
 START_TEST(data_are_not_read) {
     char path[FILES_PATH];
@@ -342,6 +368,7 @@ START_TEST(zero_filled_biases) {
         if (rows[i].own_moment) zero(LAYER "mlp.up_proj.bias", PARAM_MOMENT2);
         if (rows[i].weight_moment) zero(LAYER "mlp.up_proj.weight", PARAM_MOMENT2);
         rig.made.state.step = rows[i].step;
+        rig.made.state.tokens = rows[i].step * 12 * 8;
         static_rig_save(&rig);
         if (rows[i].expected) {
             static_rig_finds(&rig, rows[i].what, 1,
@@ -352,6 +379,21 @@ START_TEST(zero_filled_biases) {
         }
         static_rig_end(&rig);
     }
+}
+END_TEST
+
+/* A rate that no float can add to zero proves nothing: told as a note. */
+START_TEST(zero_biases_at_a_vanishing_rate) {
+    StaticReport report;
+    static_rig_begin(
+        &rig, SETTINGS("ffn.bias=true", "optim.lr=1e-300", "optim.schedule=constant", SMALL));
+    zero(LAYER "mlp.up_proj.bias", PARAM_VALUE);
+    static_rig_save(&rig);
+    ck_assert_msg(static_verify(rig.directory, &report) == 0, "%s", error_message());
+    ck_assert_msg(static_rig_tells(&report.notes, "bias " LAYER "mlp.up_proj.bias is zero, though"),
+                  "%s", static_rig_text(&report.notes));
+    static_release(&report);
+    static_rig_end(&rig);
 }
 END_TEST
 
@@ -369,9 +411,11 @@ START_TEST(a_bias_with_one_number_is_a_bias) {
 END_TEST
 
 int main(void) {
-    return run_suite("static", TESTS(good_ones_pass, what_was_looked_at_is_counted,
-                                     kept_checkpoints_of_older_programs_pass, everything_is_told,
-                                     tensors_of_another_model, tensors_that_lie_otherwise,
-                                     files_with_another_structure, data_are_not_read,
-                                     zero_filled_biases, a_bias_with_one_number_is_a_bias));
+    return run_suite("static",
+                     TESTS(good_ones_pass, what_was_looked_at_is_counted,
+                           kept_checkpoints_of_older_programs_pass, everything_is_told,
+                           tensors_of_another_model, tensors_that_lie_otherwise,
+                           files_with_another_structure, files_that_lie_elsewhere,
+                           data_are_not_read, zero_filled_biases, zero_biases_at_a_vanishing_rate,
+                           a_bias_with_one_number_is_a_bias));
 }
