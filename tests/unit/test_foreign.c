@@ -5,6 +5,7 @@
 #include "support/packing_rig.h"
 #include "support/support.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,8 @@ static ConvertRequest request_of(const char *from, const char *layout, int sets)
 }
 
 static bool nothing_is_left(void) {
-    return !files_exists(rig_path("new")) && !files_exists(rig_path(".tmp-new"));
+    return !files_exists(rig_path("new")) &&
+           glob(rig_path(".tmp-new*"), 0, NULL, &(glob_t){0}) == GLOB_NOMATCH;
 }
 
 /* A file without attributes in some layout, from a checkpoint in `run`. */
