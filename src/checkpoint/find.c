@@ -14,7 +14,7 @@
 #include <string.h>
 
 static int check(const char *directory, bool deep) {
-    return deep ? verify_directory(directory, false) : verify_presence(directory, false);
+    return deep ? verify_directory(directory, false) : verify_presence(directory);
 }
 
 static bool has_file(const char *directory, const char *name) {

@@ -13,9 +13,6 @@ int trace_create(TraceFile *trace, const char *path, int layers) {
     enum { BESIDE = 16 }; /* the other objects */
     char group[TRACE_NAME];
     *trace = (TraceFile){.file = {.id = -1}};
-    if (files_exists(path))
-        return error_set(WEFT_USAGE, "%s is there already: remove it, or choose another name",
-                         path);
     int status = hdf5_create(&trace->file, "", path, BESIDE);
     if (!status) status = hdf5_make_group(&trace->file, "layers", layers);
     for (int l = 0; !status && l < layers; l++) {
@@ -179,7 +176,12 @@ int trace_read(const Hdf5File *file, const char *name, int64_t expected, double 
     if (dataset < 0) return 0;
     int64_t points = shape_of(dataset, dims);
     int status = 0;
-    if (points < 0 || (expected < 0 ? points > files_size(file->path) : points != expected))
+    if (points < 0)
+        status = hdf5_error(file, name, "can't read its shape");
+    else if (expected < 0 && points > files_size(file->path))
+        status = error_set(WEFT_INPUT, "%s: dataset %s: its numbers aren't in the file", file->path,
+                           name);
+    else if (expected >= 0 && points != expected)
         status = error_set(WEFT_INPUT, "%s: dataset %s: %lld numbers, expected %lld", file->path,
                            name, (long long)points, (long long)expected);
     else if (!(*values = malloc(((size_t)points + 1) * sizeof **values)))

@@ -303,9 +303,7 @@ int verify_deep(const char *directory, bool heard, VerifyReport *report) {
     return run_to(DEEP, directory, heard, report);
 }
 
-int verify_presence(const char *directory, bool heard) {
-    return run_to(PRESENCE, directory, heard, NULL);
-}
+int verify_presence(const char *directory) { return run_to(PRESENCE, directory, false, NULL); }
 
 int verify_files(const char *directory, void (*tell)(void *context, const char *problem),
                  void *context) {

@@ -27,7 +27,7 @@ typedef struct {
 int verify_deep(const char *directory, bool heard, VerifyReport *report);
 
 /* The manifest is good and all files are there; their content isn't looked at. 0 or WEFT_CHECK. */
-int verify_presence(const char *directory, bool heard);
+int verify_presence(const char *directory);
 
 /* The same check; each problem is told instead of heard. Returns how many. */
 int verify_files(const char *directory, void (*tell)(void *context, const char *problem),

@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "comm/launcher.h"
+#include "run/gradcheck.h"
 #include "run/state.h"
 
 #include <argp.h>
@@ -159,8 +160,6 @@ static error_t parse_layout_option(Arguments *a, int key, char *text, struct arg
     case KEY_TO + HIDDEN: a->to = text; return 0;
     case KEY_FROM_NAMES + HIDDEN: a->from_names = text; return 0;
     case KEY_NAMES + HIDDEN: a->names = text; return 0;
-    case KEY_SAME_AS + HIDDEN: a->against = text; return 0;
-    case KEY_OUT_FILE + HIDDEN: a->out = text; return 0;
     case KEY_SHARDS + HIDDEN: a->shards = (int)parse_integer(state, "shards", text, 1); return 0;
     case KEY_PACKED_RANKS + HIDDEN:
         a->packed_ranks = (int)parse_integer(state, "ranks", text, 1);
@@ -193,13 +192,15 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_STATIC + HIDDEN: a->structure = true; return 0;
     case KEY_TENSOR + HIDDEN: a->tensor = (int)parse_integer(state, "tensor", text, 1); return 0;
     case KEY_DATA + HIDDEN: a->data = (int)parse_integer(state, "data", text, 1); return 0;
+    case KEY_OUT_FILE + HIDDEN:
     case KEY_OUT + HIDDEN: a->out = text; return 0;
     case KEY_DRY_RUN + HIDDEN: a->dry_run = true; return 0;
     case KEY_BOUND + HIDDEN: a->bound = parse_number(state, "bound", text); return 0;
     case KEY_SAMPLES + HIDDEN: a->samples = parse_integer(state, "samples", text, 0); return 0;
     case KEY_INPUT + HIDDEN: a->input = text; return 0;
-    case KEY_COMPARED + HIDDEN: a->against = text; return 0;
     case KEY_TRAINING + HIDDEN: a->training = true; return 0;
+    case KEY_COMPARED + HIDDEN:
+    case KEY_SAME_AS + HIDDEN:
     case KEY_AGAINST + HIDDEN: a->against = text; return 0;
     case KEY_RANKS + HIDDEN: a->ranks = (int)parse_integer(state, "ranks", text, 1); return 0;
 #ifdef WEFT_FAULTS
@@ -255,7 +256,8 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
                              .prompt = "",
                              .temperature = 0.8,
                              .ranks = 1,
-                             .samples = 2};
+                             .bound = GRADCHECK_BOUND,
+                             .samples = GRADCHECK_SAMPLES};
     struct argp argp = {chosen, parse_option, path_name, summary, NULL, NULL, NULL};
     static char name[64];
     snprintf(name, sizeof name, "weft %s", argv[1]);

@@ -8,7 +8,6 @@ static int read_model(const Arguments *arguments, Grid *grid, char directory[FIL
     int64_t is_directory = grid->world_rank == 0 && files_is_directory(arguments->path);
     comm_broadcast(grid, GROUP_WORLD, &is_directory, sizeof is_directory, 0);
     if (is_directory) return arguments_checkpoint(arguments, grid, directory, config);
-    directory[0] = '\0';
     return comm_agree(grid, GROUP_WORLD, arguments_config(arguments, arguments->path, config));
 }
 
@@ -17,7 +16,7 @@ int command_trace(int argc, char **argv) {
     Config config;
     Grid grid;
     Session session;
-    char directory[FILES_PATH];
+    char directory[FILES_PATH] = "";
     arguments_parse(&arguments, argc, argv, "stIwuCx", "PATH",
                     "One forward pass of a checkpoint (PATH is its DIR) or of the initial weights "
                     "(PATH is a CONFIG), with every tensor whole, in order, into an HDF5 file: the "
@@ -25,6 +24,8 @@ int command_trace(int argc, char **argv) {
     int status = command_start(&grid, 0);
     if (!status && (!arguments.input || !arguments.out))
         status = error_set(WEFT_USAGE, "--input FILE and --out FILE are expected");
+    if (!status && arguments.tolerance > 0 && !arguments.against)
+        status = error_set(WEFT_USAGE, "--tolerance is for --against FILE, which isn't there");
     status = comm_agree(&grid, GROUP_WORLD, status);
     if (!status) status = read_model(&arguments, &grid, directory, &config);
     TraceOptions options = {directory[0] ? directory : NULL,

@@ -17,7 +17,7 @@ typedef struct {
     int sets;
     int tp, dp, ranks;
     const char *resume;
-    const char *against; /* a second config */
+    const char *against; /* what to compare with: a config, a file, a checkpoint */
     int64_t stop_at, bytes, seed;
     const char *prompt;
     double temperature, tolerance;
@@ -35,10 +35,9 @@ typedef struct {
 
 /* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p
  * prompt, T temperature, S seed, n ranks, A against, x, X tolerance, v verbose, D deep, q static, G
- * tensor, M data, o out, y dry-run, B bound, m
- * samples, I input, C against (a file), u training. Of convert: F
- * from, O to, f from-names, N names, a against, h shards, k ranks, w out. Prints usage and exits
- * with 2 on a bad command line, as every rank would say the same. */
+ * tensor, M data, o out, y dry-run, B bound, m samples, I input, C against (a file), u training.
+ * Of convert: F from, O to, f from-names, N names, a against, h shards, k ranks, w out. Prints
+ * usage and exits with 2 on a bad command line, as every rank would say the same. */
 void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
                      const char *path_name, const char *summary);
 

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "config/options.h"
+#include "config/width.h"
 #include "math/activation.h"
 #include "nn/ffn.h"
 #include "tensor/philox.h"
@@ -19,26 +20,25 @@ static int check_required(const Config *c) {
     return 0;
 }
 
-static bool is_mlp(const Config *c) { return is(c->model.kind, "mlp"); }
-
 /* What each model reads and ends in. */
 static int check_model(const Config *c) {
     const char *kind = c->model.kind;
-    if (is(c->data.kind, "hdf5") != is_mlp(c))
+    if (is(c->data.kind, "hdf5") != config_is_mlp(c))
         return error_set(
             WEFT_USAGE,
             "model.kind = %s doesn't read data.kind = %s: an mlp reads hdf5, a decoder "
             "text or tokens",
             kind, c->data.kind);
-    if (!is_mlp(c) && (c->model.inputs || c->model.outputs))
-        return error_set(WEFT_USAGE,
-                         "model.inputs = %" PRId64 ", model.outputs = %" PRId64
-                         ": model.kind = decoder has neither (model.vocab, model.context)",
-                         c->model.inputs, c->model.outputs);
-    if (!is_mlp(c) && is(c->model.loss, "squared_error"))
-        return error_set(WEFT_USAGE,
-                         "model.loss = squared_error: model.kind = decoder has cross_entropy");
-    if (!is_mlp(c)) return 0;
+    Config defaults;
+    config_defaults(&defaults);
+    /* An mlp passes a decoder's keys over: it may be a decoder's file with a few --set. */
+    for (int i = 0; i < OPTION_COUNT && !config_is_mlp(c); i++)
+        if (options[i].only && !is(kind, options[i].only) &&
+            !option_equal(&options[i], c, &defaults))
+            return error_set(WEFT_USAGE,
+                             "%s.%s belongs to model.kind = %s, and model.kind is %s; leave it out",
+                             options[i].section, options[i].key, options[i].only, kind);
+    if (!config_is_mlp(c)) return 0;
     if (c->model.inputs < 1)
         return error_set(WEFT_USAGE, "model.inputs is not set: how many numbers a row has");
     int64_t least = is(c->model.loss, "cross_entropy") ? 2 : 1;
@@ -50,7 +50,7 @@ static int check_model(const Config *c) {
 }
 
 static int check_heads(const Config *c) {
-    if (is_mlp(c)) return 0;
+    if (config_is_mlp(c)) return 0;
     int64_t d_model = c->model.d_model, heads = c->model.heads, kv_heads = c->model.kv_heads;
     if (d_model % heads)
         return error_set(WEFT_USAGE,
@@ -69,51 +69,24 @@ static int check_heads(const Config *c) {
     return 0;
 }
 
-/* Clamps and offset belong to the kind whose second branch has no activation. */
-static int check_branches(const Config *c, const FfnKind *kind) {
-    const struct {
-        const char *key;
-        double value;
-    } limits[] = {{"ffn.gate_clamp", c->ffn.gate_clamp},
-                  {"ffn.linear_clamp", c->ffn.linear_clamp},
-                  {"ffn.linear_offset", c->ffn.linear_offset}};
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
-        if (limits[i].value != 0 && !kind->has_linear)
-            return error_set(WEFT_USAGE, "%s = %g: ffn.kind = %s has none; ffn.kind = gated has",
-                             limits[i].key, limits[i].value, kind->name);
-    if (!kind->has_gate && is(c->ffn.gate_bias, "true"))
-        return error_set(WEFT_USAGE, "ffn.gate_bias = true: ffn.kind = %s has no gate", kind->name);
-    return 0;
-}
-
 static int check_ffn(const Config *c) {
-    const FfnKind *kind = ffn_find(c->ffn.kind);
-    const Activation *activation = activation_find(c->ffn.activation);
-    if (!kind) return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", c->ffn.kind);
-    if (!activation)
+    const FfnConfig ffn = {
+        .kind = c->ffn.kind, .branches = config_branches(c), .d_ff = c->ffn.d_ff};
+    if (!ffn.branches.activation)
         return error_set(WEFT_USAGE, "ffn.activation = %s: there is no such activation",
                          c->ffn.activation);
-    if (c->ffn.swish_beta != 1 && !activation->has_beta)
-        return error_set(WEFT_USAGE, "ffn.swish_beta = %g: ffn.activation = %s has no beta",
-                         c->ffn.swish_beta, activation->name);
-    return check_branches(c, kind);
+    return ffn_check(&ffn);
 }
 
 /* What only another rule for the width reads. */
 static int check_width(const Config *c) {
-    static const struct {
-        const char *key, *rule;
-    } reads[] = {{"width_multiplier", "llama"},
-                 {"width_multiple_of", "llama"},
-                 {"match_d_ff", "match"},
-                 {"match_bias", "match"}};
     Config defaults;
     config_defaults(&defaults);
-    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
-        const Option *option = &options[option_find("ffn", reads[i].key)];
-        if (is(c->ffn.width, reads[i].rule) || option_equal(option, c, &defaults)) continue;
+    for (const WidthKey *row = width_keys; row->key; row++) {
+        const Option *option = &options[option_find("ffn", row->key)];
+        if (is(c->ffn.width, row->rule) || option_equal(option, c, &defaults)) continue;
         return error_set(WEFT_USAGE, "ffn.%s belongs to ffn.width = %s, and ffn.width is %s",
-                         reads[i].key, reads[i].rule, c->ffn.width);
+                         row->key, row->rule, c->ffn.width);
     }
     return 0;
 }
@@ -230,7 +203,7 @@ static int check_mlp_sizes(const Config *c) {
 /* Elements of every kind of array stay below 2^40 (a float64 array below 8 TiB), rows of a
  * microbatch below 2^31 (they are a Philox word), so that no 64-bit size overflows later. */
 static int check_sizes(const Config *c) {
-    return is_mlp(c) ? check_mlp_sizes(c) : check_decoder_sizes(c);
+    return config_is_mlp(c) ? check_mlp_sizes(c) : check_decoder_sizes(c);
 }
 
 int config_check(const Config *config) {

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "config/options.h"
+#include "config/width.h"
 
 #include <ctype.h>
 #include <ini.h>
@@ -131,12 +132,13 @@ static void set_default(Config *config, const char *ffn_key) {
 /* What comes later counts: a rule for the width in place of a number, a number in place of a rule.
  */
 static void take_over_width(Config *config, const char *key) {
-    static const char *const of_rules[] = {"width", "width_multiplier", "width_multiple_of",
-                                           "match_d_ff", "match_bias"};
-    if (!strcmp(key, "d_ff"))
-        for (size_t i = 0; i < sizeof of_rules / sizeof *of_rules; i++)
-            set_default(config, of_rules[i]);
-    if (strcmp(key, "width") || !strcmp(config->ffn.width, "explicit")) return;
+    bool rule = !strcmp(key, "width"), number = !strcmp(key, "d_ff");
+    if (number) set_default(config, "width");
+    for (const WidthKey *row = width_keys; row->key; row++) {
+        if (number) set_default(config, row->key);
+        rule = rule || !strcmp(key, row->key);
+    }
+    if (!rule || !strcmp(config->ffn.width, "explicit")) return;
     set_default(config, "d_ff");
     config->ffn.width_resolved = false;
 }

@@ -14,6 +14,8 @@
 #ifndef WEFT_CONFIG_CONFIG_H
 #define WEFT_CONFIG_CONFIG_H
 
+#include "math/activation.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -118,12 +120,17 @@ int config_set(Config *config, const char *assignment);
  * key says of others (an mlp's context is 1). Returns 0 or WEFT_USAGE. */
 int config_resolve(Config *config);
 
+bool config_is_mlp(const Config *config); /* model.kind */
+
 /* Whether each projection of the FFN has a bias: by its own key, else by ffn.bias. A kind without
  * gate has none there. */
 typedef struct {
     bool gate, up, down;
 } FfnBiases;
 FfnBiases config_ffn_biases(const Config *config);
+
+/* What its branches do to their values; no activation where there is none of that name. */
+Branches config_branches(const Config *config);
 
 /* What concerns several keys: divisibility, ranges that depend on each other, sizes that would
  * overflow. Returns 0 or WEFT_USAGE. */

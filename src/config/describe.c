@@ -91,7 +91,7 @@ static json_t *grid_json(const Config *c) {
 }
 
 static json_t *aliases_json(const Config *c) {
-    if (!c->model.tie_embeddings || !strcmp(c->model.kind, "mlp")) return json_object();
+    if (!c->model.tie_embeddings || config_is_mlp(c)) return json_object();
     return json_pack("{s:s}", "lm_head.weight", "model.embed_tokens.weight");
 }
 

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+bool config_is_mlp(const Config *config) { return !strcmp(config->model.kind, "mlp"); }
+
 static bool has_gate(const Config *config) {
     const FfnKind *kind = ffn_find(config->ffn.kind);
     return kind && kind->has_gate;
@@ -22,6 +24,11 @@ FfnBiases config_ffn_biases(const Config *config) {
     return (FfnBiases){has_gate(config) && has_bias(config, config->ffn.gate_bias),
                        has_bias(config, config->ffn.up_bias),
                        has_bias(config, config->ffn.down_bias)};
+}
+
+Branches config_branches(const Config *config) {
+    return (Branches){activation_find(config->ffn.activation), config->ffn.swish_beta,
+                      config->ffn.gate_clamp, config->ffn.linear_clamp, config->ffn.linear_offset};
 }
 
 /* One way to say each choice of biases, so that the same function has the same fingerprint: all of
@@ -67,7 +74,7 @@ static int resolve_width(Config *config) {
 }
 
 int config_resolve(Config *config) {
-    if (!strcmp(config->model.kind, "mlp")) config->model.context = 1;
+    if (config_is_mlp(config)) config->model.context = 1;
     int status = resolve_biases(config);
     return status ? status : resolve_width(config);
 }

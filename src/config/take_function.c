@@ -86,8 +86,8 @@ static bool is_known(const Config *config, const char *block, const char *key) {
 
 /* A digest that src/run compares with the numbers. */
 static bool is_normalisation(const Config *config, const char *block, const json_t *value) {
-    return !strcmp(block, "normalisation") && json_is_string(value) &&
-           !strcmp(config->model.kind, "mlp") && config->data.normalise;
+    return !strcmp(block, "normalisation") && json_is_string(value) && config_is_mlp(config) &&
+           config->data.normalise;
 }
 
 static void look_for_unknown(Taking *taking) {

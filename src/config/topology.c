@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_mlp(const Config *c) { return !strcmp(c->model.kind, "mlp"); }
-
 /* ---- the linear maps, [out, in] each ---- */
 
 enum { IN_RESIDUAL = 1, AT_THE_ENDS = 2, NEEDS_GATE = 4, DECODERS = 8, MLPS = 16, UNTIED = 32 };
@@ -56,7 +54,7 @@ json_t *projections_json(const Config *c) {
         {"output", c->model.outputs, d, "out", MLPS | AT_THE_ENDS, true},
     };
     const FfnKind *kind = ffn_find(c->ffn.kind);
-    int absent = is_mlp(c) ? DECODERS : MLPS;
+    int absent = config_is_mlp(c) ? DECODERS : MLPS;
     if (!kind || !kind->has_gate) absent |= NEEDS_GATE;
     if (c->model.tie_embeddings) absent |= UNTIED;
     json_t *array = json_array();
@@ -169,7 +167,7 @@ json_t *activation_json(const Config *c) {
 
 /* Both are means over the rows that count; a squared error over its outputs too. */
 json_t *loss_json(const Config *c) {
-    bool squared = is_mlp(c) && !strcmp(c->model.loss, "squared_error");
+    bool squared = config_is_mlp(c) && !strcmp(c->model.loss, "squared_error");
     return json_pack("{s:s, s:s}", "name", squared ? "squared_error" : "cross_entropy", "over",
                      squared ? "outputs" : "logits");
 }

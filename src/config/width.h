@@ -17,6 +17,12 @@
 
 #include "config/config.h"
 
+/* The keys of [ffn] that one rule alone reads. Ends with a row whose key is NULL. */
+typedef struct {
+    const char *key, *rule;
+} WidthKey;
+extern const WidthKey width_keys[];
+
 /* What config->ffn.width gives for this config (its d_ff for "explicit"), and, where `exact` isn't
  * NULL, the same before anything is rounded. 0, or WEFT_USAGE naming the keys when the rule can't
  * be applied or gives no width in range. */

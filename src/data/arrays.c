@@ -1,6 +1,7 @@
 #include "data/arrays.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/library_lock.h"
 #include "base/memory.h"
 #include "base/real.h"
@@ -98,9 +99,10 @@ static int refuse(const ArraySource *source, const Array *array, const char *wha
 
 /* An external link leads to another file, of which the digest would say nothing. */
 static int check_file(const ArraySource *source, const Array *array) {
-    char here[TEXT] = "", there[TEXT] = "";
-    if (H5Fget_name(source->id, here, sizeof here) < 0 ||
-        H5Fget_name(array->dataset, there, sizeof there) < 0)
+    char here[FILES_PATH] = "", there[FILES_PATH] = "";
+    ssize_t length = H5Fget_name(source->id, here, sizeof here);
+    ssize_t other = H5Fget_name(array->dataset, there, sizeof there);
+    if (length < 0 || other < 0 || length >= FILES_PATH || other >= FILES_PATH)
         return hdf5_failed(source, array, "can't tell which file it is in");
     if (!strcmp(here, there)) return 0;
     return error_set(WEFT_INPUT, "%s: dataset %s: is a link into another file, %s: name that one",
@@ -393,7 +395,6 @@ int arrays_check(const ArraySource *source) {
     int status = 0;
     for (int part = 0; !status && part < ARRAY_PARTS; part++) {
         int64_t width = source->array[part].width, rows = source->array[part].rows;
-        if (!rows) continue; /* nothing is wanted of it */
         int64_t at_once = NUMBERS / width + 1;
         double *block = memory_allocate((size_t)(at_once * width) * sizeof *block, "rows to check");
         if (!block) return WEFT_RUNTIME;

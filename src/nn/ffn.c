@@ -33,12 +33,13 @@ static int check_branches(const FfnKind *kind, const FfnConfig *config) {
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].value != 0 && !row[i].has_branch)
-            return error_set(WEFT_USAGE, "ffn.%s = %g: kind %s has no %s; leave it out", row[i].key,
-                             row[i].value, kind->name, row[i].branch);
+            return error_set(WEFT_USAGE, "ffn.%s = %g: ffn.kind = %s has no %s; leave it out",
+                             row[i].key, row[i].value, kind->name, row[i].branch);
     return 0;
 }
 
-static int check_config(const FfnKind *kind, const FfnConfig *config) {
+int ffn_check(const FfnConfig *config) {
+    const FfnKind *kind = ffn_find(config->kind);
     const Branches *branches = &config->branches;
     const Activation *activation = branches->activation;
     if (!kind) return error_set(WEFT_USAGE, "ffn.kind = %s: there is no such kind", config->kind);
@@ -47,7 +48,8 @@ static int check_config(const FfnKind *kind, const FfnConfig *config) {
         return error_set(WEFT_USAGE, "ffn.swish_beta = %g: from %g to %g is allowed",
                          branches->beta, ACTIVATION_LEAST_BETA, (double)ACTIVATION_MOST_BETA);
     if (branches->beta != 1 && !activation->has_beta)
-        return error_set(WEFT_USAGE, "ffn.swish_beta = %g: activation %s has no beta; leave it out",
+        return error_set(WEFT_USAGE,
+                         "ffn.swish_beta = %g: ffn.activation = %s has no beta; leave it out",
                          branches->beta, activation->name);
     if (config->d_ff < 1)
         return error_set(WEFT_USAGE, "ffn.d_ff = %lld: at least 1 is needed",
@@ -69,7 +71,7 @@ int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *conf
                  .gate_bias = -1,
                  .up_bias = -1,
                  .down_bias = -1};
-    int status = check_config(ffn->kind, config);
+    int status = ffn_check(config);
     if (!status) status = ffn->kind->declare(ffn, prefix);
     if (status) return status;
     mistaken_ffn_declared(ffn);

@@ -71,6 +71,11 @@ struct FfnKind { /* all required */
 extern const FfnKind *const ffn_kinds[]; /* ends with NULL */
 const FfnKind *ffn_find(const char *name);
 
+/* Whether a kind can do what the config wants. 0, or WEFT_USAGE naming the key of [ffn] that it
+ * can't.
+ */
+int ffn_check(const FfnConfig *config);
+
 /* Declares one layer's FFN. `space` learns what scratch it needs for `rows` rows. 0, or WEFT_USAGE
  * naming what is wrong. */
 int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *config,

@@ -3,19 +3,11 @@
 #include "nn/ffn_kinds.h"
 
 static void gated_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
-    Tensor gate = saved->gate.shard[shard], up = saved->up.shard[shard];
-    activation_gated(&ffn->config.branches, range_size(rows) * gate.cols,
-                     tensor_row(gate, rows.begin), tensor_row(up, rows.begin),
-                     tensor_row(saved->hidden.shard[shard], rows.begin));
+    ffn_pair_activate(ffn, rows, shard, saved, activation_gated);
 }
 
 static void gated_differentiate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
-    real *gate = tensor_row(saved->gate.shard[shard], rows.begin);
-    real *up = tensor_row(saved->up.shard[shard], rows.begin);
-    const real *dhidden = tensor_row(saved->hidden.shard[shard], rows.begin);
-    activation_gated_backward(&ffn->config.branches,
-                              range_size(rows) * saved->gate.shard[shard].cols, gate, up, dhidden,
-                              gate, up);
+    ffn_pair_differentiate(ffn, rows, shard, saved, activation_gated_backward);
 }
 
 const FfnKind ffn_gated = {

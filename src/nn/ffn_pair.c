@@ -26,3 +26,21 @@ int ffn_pair_project(const Ffn *ffn, Tensor x, const FfnSaved *saved) {
     if (!status) status = linear_column_forward(list, ffn->set, &param[ffn->up], x, &saved->up);
     return status;
 }
+
+void ffn_pair_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved,
+                       void (*kernel)(const Branches *branches, int64_t n, const real *g,
+                                      const real *u, real *h)) {
+    Tensor gate = saved->gate.shard[shard], up = saved->up.shard[shard];
+    kernel(&ffn->config.branches, range_size(rows) * gate.cols, tensor_row(gate, rows.begin),
+           tensor_row(up, rows.begin), tensor_row(saved->hidden.shard[shard], rows.begin));
+}
+
+void ffn_pair_differentiate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved,
+                            void (*kernel)(const Branches *branches, int64_t n, const real *g,
+                                           const real *u, const real *dh, real *dg, real *du)) {
+    real *gate = tensor_row(saved->gate.shard[shard], rows.begin);
+    real *up = tensor_row(saved->up.shard[shard], rows.begin);
+    const real *dhidden = tensor_row(saved->hidden.shard[shard], rows.begin);
+    kernel(&ffn->config.branches, range_size(rows) * saved->gate.shard[shard].cols, gate, up,
+           dhidden, gate, up);
+}

@@ -8,6 +8,13 @@
 #include <math.h>
 #include <stdio.h>
 
+const char *layer_split_name(const char *name, int *layer) {
+    int used = 0;
+    if (sscanf(name, "model.layers.%d.%n", layer, &used) == 1 && used > 0) return name + used;
+    *layer = -1;
+    return name;
+}
+
 /* A part that a model may not have. Without it the stream between the sublayers is the layer's
  * input. */
 static bool attends(const Model *model) { return model->config.kind == MODEL_DECODER; }

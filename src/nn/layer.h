@@ -9,6 +9,10 @@
  * code. */
 int layer_declare(Model *model, int l);
 
+/* Of a tensor's name "model.layers.3.mlp.up_proj.weight": *layer 3, and "mlp.up_proj.weight"; else
+ * -1 and the whole name. */
+const char *layer_split_name(const char *name, int *layer);
+
 /* Lays out what backward reads, for all layers, by the model's recompute mode. */
 void layer_take_all(Model *model);
 

@@ -214,14 +214,6 @@ static int64_t target_bytes(const Packing *packing) {
     return packing->layers * elements * (int64_t)sizeof(real);
 }
 
-static int check_space(const Work *work) {
-    int64_t needed = target_bytes(&work->packing), there = files_free_space(work->place.parent);
-    if (there < 0 || needed <= there) return 0;
-    return error_set(
-        WEFT_RUNTIME, "%s: %.3f GB are needed in %s, %.3f GB are free: nothing is written",
-        work->place.out, (double)needed / 1e9, work->place.parent, (double)there / 1e9);
-}
-
 static int write_target(Work *work) {
     json_t *notes = weights_notes(&work->source, &work->packing);
     if (!notes) return error_set(WEFT_RUNTIME, "out of memory: attributes");
@@ -264,7 +256,7 @@ static void tell(const Work *work) {
 }
 
 static int run(Work *work) {
-    int status = check_space(work);
+    int status = place_check_space(&work->place, target_bytes(&work->packing));
     if (!status) status = allocate(work);
     if (!status) status = place_begin(&work->place);
     if (!status) status = build(work);

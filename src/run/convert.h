@@ -22,8 +22,9 @@ typedef struct {
 
 enum { CONVERT_ELEMENTS = 1 << 22 };
 
-/* 0; WEFT_USAGE; WEFT_INPUT; WEFT_CHECK when the source isn't `against`; or WEFT_RUNTIME. Nothing
- * but success leaves anything behind. */
+/* 0; WEFT_USAGE; WEFT_INPUT; WEFT_CHECK when the source computes something else than `against` does
+ * (WEFT_INPUT when that is another network); or WEFT_RUNTIME. Nothing but success leaves anything
+ * behind. */
 int convert_weights(const ConvertRequest *request);
 
 /* The known row through both, and where it can't tell gate from up, through a SwiGLU of the same

@@ -238,7 +238,7 @@ static int check_normalisation(Declared *declared, const json_t *manifest) {
     bool classes = !strcmp(config->model.loss, "cross_entropy");
     const int64_t columns[] = {config->model.inputs, classes ? 0 : config->model.outputs};
     Normalisation numbers;
-    if (strcmp(config->model.kind, "mlp") != 0 || !config->data.normalise) {
+    if (!config_is_mlp(config) || !config->data.normalise) {
         if (json_object_get(manifest, "normalisation"))
             findings_add(&declared->findings, "normalisation: the function has no such block");
         return 0;
@@ -313,6 +313,7 @@ int declared_check(const json_t *manifest, const char *directory) {
     Declared declared;
     const char *first = NULL;
     int more = 0, status = declared_read(manifest, &declared);
+    if (!status) status = findings_whole(&declared.findings);
     for (int i = 0; i < declared.findings.count; i++) {
         if (is_overlooked(declared.findings.text[i])) continue;
         if (first)

@@ -46,8 +46,8 @@ typedef struct {
     double *partial; /* [owned shards, row shards, terms] */
 } FfnStatsWork;
 
-int ffn_stats_open(FfnStatsWork *work, Grid *grid, const Ffn *ffn, double threshold); /* 0 or
-                                                                                WEFT_RUNTIME */
+/* 0 or WEFT_RUNTIME. */
+int ffn_stats_open(FfnStatsWork *work, Grid *grid, const Ffn *ffn, double threshold);
 void ffn_stats_close(FfnStatsWork *work);
 
 /* gate (of a kind that has one), up and hidden: this rank's shards, [T, F]; input and output

@@ -1,6 +1,7 @@
 #include "run/findings.h"
 
 #include "base/error.h"
+#include "base/error.h"
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -25,10 +26,17 @@ void findings_add(Findings *findings, const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     char *copy = make_room(findings) ? NULL : strdup(text);
-    if (copy)
+    if (copy) {
         findings->text[findings->count++] = copy;
-    else
-        log_error("%s (out of memory: this is told at once)", text);
+    } else {
+        findings->lost++;
+        log_error("%s", text);
+    }
+}
+
+int findings_whole(const Findings *findings) {
+    return findings->lost ? error_set(WEFT_RUNTIME, "out of memory: %d findings", findings->lost)
+                          : 0;
 }
 
 void findings_release(Findings *findings) {

@@ -434,9 +434,11 @@ static int run_check(Check *check, GradcheckTable *table) {
     int status = read_batch(check);
     if (!status) status = differentiate(check); /* which takes longer than any later one: */
     if (!status) status = differentiate(check);
-    if (!status && !isfinite(check->loss))
-        status = error_set(WEFT_RUNTIME, "the loss is %g: there is no gradient", check->loss);
     if (status) return status;
+    if (!isfinite(check->loss)) /* the same on all ranks */
+        return comm_agree(
+            check->trainer->grid, GROUP_GRID,
+            error_set(WEFT_RUNTIME, "the loss is %g: there is no gradient", check->loss));
     choose_all(check);
     tell_work(check);
     status = check_elements(check);
@@ -449,7 +451,6 @@ int gradcheck_trainer(Trainer *trainer, const GradcheckOptions *options, Gradche
     Check check = {.trainer = trainer, .options = *options};
     GradcheckTable table = {.result = result};
     *result = (GradcheckResult){.error = 0};
-    if (check.options.bound == 0) check.options.bound = GRADCHECK_BOUND;
     table.bound = check.options.bound;
     int status = comm_agree(trainer->grid, GROUP_GRID, list_parts(&check));
     if (!status) status = run_check(&check, &table);

@@ -20,12 +20,12 @@
 #include "run/trainer.h"
 
 typedef struct {
-    double bound;    /* 0: GRADCHECK_BOUND */
+    double bound;    /* of the errors */
     int64_t samples; /* of each shard, beside the largest gradient */
     int64_t seed;    /* of their choice */
 } GradcheckOptions;
 
-/* Seen on tests/configs/tiny.ini: 6e-9 with smooth activations, 5e-8 with relu. */
+/* `weft gradcheck tests/configs/tiny.ini` says 5.8e-9, with --set ffn.activation=relu 3.9e-8. */
 #define GRADCHECK_BOUND   1e-6
 #define GRADCHECK_SAMPLES 2
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "nn/layer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,19 +17,11 @@ void gradcheck_row_add(GradcheckRow *row, const GradcheckElement *element) {
     if (first || !(element->answer.error <= row->worst.answer.error)) row->worst = *element;
 }
 
-/* Tensors of a layer stand under its name, without it. Returns what is left of the name. */
-static const char *split_layer(const char *name, int *layer) {
-    int used = 0;
-    if (sscanf(name, "model.layers.%d.%n", layer, &used) == 1 && used > 0) return name + used;
-    *layer = -1;
-    return name;
-}
-
 void gradcheck_table_begin(GradcheckTable *table, const ParamSet *set) {
     table->layer = -1;
     table->name_width = (int)strlen("the whole step, in some directions");
     for (int p = 0; p < set->count; p++) {
-        int layer, length = (int)strlen(split_layer(set->param[p].name, &layer));
+        int layer, length = (int)strlen(layer_split_name(set->param[p].name, &layer));
         length += layer < 0 ? 0 : 2;
         if (length > table->name_width) table->name_width = length;
     }
@@ -85,7 +78,7 @@ static void count_row(GradcheckTable *table, const GradcheckRow *row) {
 void gradcheck_table_add(GradcheckTable *table, const GradcheckRow *row) {
     char shape[64], place[64] = "", shards[16] = "-", checked[64], error[32] = "-";
     int layer;
-    const char *name = split_layer(row->name, &layer);
+    const char *name = layer_split_name(row->name, &layer);
     if (layer != table->layer && layer >= 0) log_print("model.layers.%d\n", layer);
     table->layer = layer;
     describe_place(row->rank, row->rows, row->cols, shape, sizeof shape);

@@ -22,7 +22,7 @@ static double share(int64_t units, int shards, int ranks) {
 /* Products of one token's forward through this layout's busiest rank: each region ends in a sum
  * that all wait for, so the busiest rank of every axis counts, whoever it is. */
 static double busiest_products(const Config *config, const ModelProducts *products, int tp) {
-    bool mlp = !strcmp(config->model.kind, "mlp");
+    bool mlp = config_is_mlp(config);
     int shards = (int)config->grid.tensor;
     double sum =
         products->input * share(config->model.d_model, shards, tp) +
@@ -52,7 +52,7 @@ LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp) {
     double products = 3 * rows * microbatches * busiest_products(config, &parts, tp);
     double whole = 3 * (double)(config->train.global_batch * config->model.context) *
                    model_forward_products(&m);
-    int regions = strcmp(config->model.kind, "mlp") ? 2 : 1; /* of a layer */
+    int regions = !config_is_mlp(config) ? 2 : 1; /* of a layer */
     double seconds = products / (core_rate * threads);
     if (tp > 1) {
         double bytes = rows * (double)m.attention.d_model * sizeof(real) * 2 * (tp - 1) / tp;
@@ -74,16 +74,16 @@ int layout_choose(const Config *config, int ranks, int threads, int tp, int dp,
     int status = check_fixed("--tp", tp, "grid.tensor", config->grid.tensor);
     if (!status) status = check_fixed("--dp", dp, "grid.data", config->grid.data);
     if (status) return status;
-    if ((tp ? tp : 1) * (dp ? dp : 1) > ranks)
-        return error_set(WEFT_USAGE,
-                         "--tp %d --dp %d needs %d ranks, there are %d: start as many "
-                         "(launch/local -n %d, mpirun "
-                         "-n %d)",
-                         tp ? tp : 1, dp ? dp : 1, (tp ? tp : 1) * (dp ? dp : 1), ranks,
-                         (tp ? tp : 1) * (dp ? dp : 1), (tp ? tp : 1) * (dp ? dp : 1));
+    int least_tp = tp ? tp : 1, least_dp = dp ? dp : 1, least = least_tp * least_dp;
+    if (least > ranks)
+        return error_set(
+            WEFT_USAGE,
+            "--tp %d --dp %d needs %d ranks, there are %d: start as many (launch/local "
+            "-n %d, mpirun -n %d)",
+            least_tp, least_dp, least, ranks, least, least);
     *choice = (LayoutChoice){0};
-    for (int t = tp ? tp : 1; t <= (tp ? tp : (int)config->grid.tensor) && t <= ranks; t++) {
-        for (int d = dp ? dp : 1; d <= (dp ? dp : (int)config->grid.data) && t * d <= ranks; d++) {
+    for (int t = least_tp; t <= (tp ? tp : (int)config->grid.tensor) && t <= ranks; t++) {
+        for (int d = least_dp; d <= (dp ? dp : (int)config->grid.data) && t * d <= ranks; d++) {
             LayoutChoice candidate = layout_predict(config, threads, t, d);
             if (choice->tp == 0 || candidate.seconds < choice->seconds) *choice = candidate;
         }

@@ -73,21 +73,21 @@ int metrics_open(Metrics *metrics, const char *run_dir, int64_t step, int64_t ev
     return 0;
 }
 
-/* JSON has no infinity and no NaN. */
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+json_t *metrics_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static double accuracy(const HeldOut *held) { return (double)held->hits / (double)held->targets; }
 
 static void add_held_out(json_t *object, MetricWords words, const HeldOut *held) {
     char hex[64];
     snprintf(hex, sizeof hex, "%a", held->loss);
-    json_object_set_new(object, "held_out_loss", number(held->loss));
+    json_object_set_new(object, "held_out_loss", metrics_number(held->loss));
     json_object_set_new(object, "held_out_loss_hex", json_string(hex));
     json_object_set_new(object, words.rows ? "held_out_rows" : "held_out_tokens",
                         json_integer(held->targets));
     if (!words.rows)
-        json_object_set_new(object, "held_out_bits_per_byte", number(held->loss / M_LN2));
-    if (words.classes) json_object_set_new(object, "held_out_accuracy", number(accuracy(held)));
+        json_object_set_new(object, "held_out_bits_per_byte", metrics_number(held->loss / M_LN2));
+    if (words.classes)
+        json_object_set_new(object, "held_out_accuracy", metrics_number(accuracy(held)));
 }
 
 int metrics_write(Metrics *metrics, const StepReport *r) {
@@ -98,13 +98,15 @@ int metrics_write(Metrics *metrics, const StepReport *r) {
     bool rows = r->words.rows;
     json_t *object = json_pack(
         "{s:I, s:o, s:s, s:o*, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:s}", "step",
-        (json_int_t)r->step, "loss", number(r->loss), "loss_hex", loss_hex, "bits_per_byte",
-        rows ? NULL : number(r->loss / M_LN2), "lr", number(r->rate), "grad_norm", number(r->norm),
-        rows ? "rows" : "tokens", (json_int_t)r->tokens,
-        rows ? "rows_per_second" : "tokens_per_second", number((double)r->step_tokens / r->seconds),
-        "seconds_compute", number(compute), "seconds_communication", number(r->communication),
-        "seconds_optimizer", number(r->optimizer), "seconds_checkpoint", number(r->checkpoint),
-        "peak_rss_bytes", (json_int_t)r->peak_bytes, "samples", samples);
+        (json_int_t)r->step, "loss", metrics_number(r->loss), "loss_hex", loss_hex, "bits_per_byte",
+        rows ? NULL : metrics_number(r->loss / M_LN2), "lr", metrics_number(r->rate), "grad_norm",
+        metrics_number(r->norm), rows ? "rows" : "tokens", (json_int_t)r->tokens,
+        rows ? "rows_per_second" : "tokens_per_second",
+        metrics_number((double)r->step_tokens / r->seconds), "seconds_compute",
+        metrics_number(compute), "seconds_communication", metrics_number(r->communication),
+        "seconds_optimizer", metrics_number(r->optimizer), "seconds_checkpoint",
+        metrics_number(r->checkpoint), "peak_rss_bytes", (json_int_t)r->peak_bytes, "samples",
+        samples);
     if (object && r->repeated) json_object_set_new(object, "repeated", json_true());
     if (object && r->skipped) json_object_set_new(object, "skipped", json_true());
     if (object && r->evaluated) add_held_out(object, r->words, &r->held_out);

@@ -47,6 +47,9 @@ typedef struct {
     double smooth_seconds; /* of a step: exponential mean, for the ETA */
 } Metrics;
 
+/* A number of a metrics line: JSON has no infinity and no NaN, which become null. */
+json_t *metrics_number(double value);
+
 /* Opens run_dir/metrics.jsonl, keeping its lines up to `step`. 0 or WEFT_RUNTIME. */
 int metrics_open(Metrics *metrics, const char *run_dir, int64_t step, int64_t every);
 int metrics_write(Metrics *metrics, const StepReport *report); /* 0 or WEFT_RUNTIME */

@@ -186,6 +186,14 @@ static int claim_aside(Place *place) {
     return error_set(WEFT_RUNTIME, "%s: can't write: %s", path, strerror(errno));
 }
 
+int place_check_space(const Place *place, int64_t needed) {
+    int64_t there = files_free_space(place->parent);
+    if (there < 0 || needed <= there) return 0;
+    return error_set(WEFT_RUNTIME,
+                     "%s: %.3f GB are needed in %s, %.3f GB are free: nothing is written",
+                     place->out, (double)needed / 1e9, place->parent, (double)there / 1e9);
+}
+
 /* Of two that begin at once both may go on: the first to publish has it. */
 int place_begin(Place *place) {
     int status = clear_the_dead(place);

@@ -30,6 +30,9 @@ int place_choose(Place *place, const char *out);
 /* 0, or WEFT_USAGE: the path lies in what place_begin may clear. NULL is no path. */
 int place_check_source(const Place *place, const char *path);
 
+/* Whether so many bytes have room beside it. 0 (also when nobody can tell), or WEFT_RUNTIME. */
+int place_check_space(const Place *place, int64_t needed);
+
 /* 0; WEFT_USAGE naming the process that is making the same; or WEFT_RUNTIME. */
 int place_begin(Place *place);
 

@@ -38,7 +38,7 @@ static void print_row(const char *name, const LedgerRow *row) {
 }
 
 static void print_ledger(const Plan *plan, const Ledger *ledger) {
-    bool mlp = !strcmp(plan->config->model.kind, "mlp");
+    bool mlp = config_is_mlp(plan->config);
     log_print("\n%-10s %15s %51s\n%-10s %15s %12s %12s %12s %12s\n", "", "",
               mlp ? "multiply-adds a row" : "multiply-adds a token", "", "parameters", "forward",
               "d input", "d weight", "block again");

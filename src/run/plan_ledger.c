@@ -24,8 +24,6 @@ static LedgerGroup group_of(const Param *param) {
     return groups[i].group;
 }
 
-static bool is_mlp(const Config *config) { return !strcmp(config->model.kind, "mlp"); }
-
 static bool is_bias(const Param *param) { return strstr(param->name, ".bias") != NULL; }
 
 /* A matrix multiplies each token once in each pass; the embedding is looked up, and nobody asks for
@@ -35,7 +33,7 @@ static void add_tensor(Ledger *ledger, const Config *config, const Param *param)
     LedgerRow *row = &ledger->row[group];
     int64_t size = param->rows * param->cols;
     *(is_bias(param) ? &row->biases : &row->weights) += size;
-    bool lookup = group == LEDGER_ENTRY && !is_mlp(config);
+    bool lookup = group == LEDGER_ENTRY && !config_is_mlp(config);
     if (param->rank != 2 || lookup) return;
     row->forward += (double)size;
     row->weight_gradient += (double)size;
@@ -81,8 +79,8 @@ int ledger_make(const Config *config, Ledger *ledger) {
         add_tensor(ledger, config, &model.set.param[i]);
     model_forget(&model);
     if (status) return status;
-    if (!is_mlp(config)) add_scores(ledger, config);
-    if (!is_mlp(config) && config->model.tie_embeddings) add_tied_head(ledger, config);
+    if (!config_is_mlp(config)) add_scores(ledger, config);
+    if (!config_is_mlp(config) && config->model.tie_embeddings) add_tied_head(ledger, config);
     for (int g = 0; g < LEDGER_GROUPS; g++) add_row(&ledger->total, &ledger->row[g]);
     return 0;
 }

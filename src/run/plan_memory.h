@@ -18,8 +18,6 @@ typedef struct {
     size_t process;                        /* program and libraries, as measured: an estimate */
 } MemoryPlan;
 
-enum { MEMORY_PARTS = sizeof(MemoryPlan) / sizeof(size_t) };
-
 /* Of tensor rank `tensor_rank`, data rank `data_rank` of tp x dp. 0 or a negative code. */
 int plan_memory(const Config *config, int threads, int tp, int dp, int tensor_rank, int data_rank,
                 MemoryPlan *memory);

@@ -87,7 +87,7 @@ static void add(Traffic *sum, Traffic one, int64_t times) {
 }
 
 static void count(const Place *place, int tp, int dp, Traffic traffic[TRAFFIC_KINDS]) {
-    bool attends = strcmp(place->config->model.kind, "mlp") != 0;
+    bool attends = !config_is_mlp(place->config);
     if (tp > 1) {
         add(&traffic[TRAFFIC_ENTRY], entry_traffic(place), place->microbatches);
         if (attends)

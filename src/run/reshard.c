@@ -108,15 +108,6 @@ static void print_plan(const Work *work) {
 
 /* ---- doing it ---- */
 
-static int check_space(const Work *work) {
-    int64_t needed = catalog_disk_bytes(&work->target),
-            there = files_free_space(work->place.parent);
-    if (there < 0 || needed <= there) return 0;
-    return error_set(
-        WEFT_RUNTIME, "%s: %.3f GB are needed in %s, %.3f GB are free: nothing is written",
-        work->place.out, (double)needed / 1e9, work->place.parent, (double)there / 1e9);
-}
-
 static int terminal_columns(void) {
     struct winsize size;
     if (!isatty(2)) return 0;
@@ -275,7 +266,7 @@ static void tell(const Work *work) {
 }
 
 static int run(Work *work) {
-    int status = check_space(work);
+    int status = place_check_space(&work->place, catalog_disk_bytes(&work->target));
     if (status) return status;
     work->started = clock_seconds();
     work->columns = terminal_columns();

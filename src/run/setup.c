@@ -41,7 +41,7 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
     FfnBiases bias = config_ffn_biases(config);
     uint64_t seed = (uint64_t)config->run.seed;
     return (ModelConfig){
-        .kind = strcmp(config->model.kind, "mlp") ? MODEL_DECODER : MODEL_MLP,
+        .kind = !config_is_mlp(config) ? MODEL_DECODER : MODEL_MLP,
         .inputs = config->model.inputs,
         .outputs = config->model.outputs,
         .loss =
@@ -55,17 +55,8 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
         .attention = {d, config->model.heads, config->model.kv_heads, config->model.context,
                       config->model.rope_theta, init_std(config, d, false),
                       init_std(config, d, true)},
-        .ffn = {config->ffn.kind,
-                {activation_find(config->ffn.activation), config->ffn.swish_beta,
-                 config->ffn.gate_clamp, config->ffn.linear_clamp, config->ffn.linear_offset},
-                d,
-                config->ffn.d_ff,
-                bias.gate,
-                bias.up,
-                bias.down,
-                config->ffn.hidden_dropout,
-                seed,
-                init_std(config, d, false),
+        .ffn = {config->ffn.kind, config_branches(config), d, config->ffn.d_ff, bias.gate, bias.up,
+                bias.down, config->ffn.hidden_dropout, seed, init_std(config, d, false),
                 init_std(config, config->ffn.d_ff, true)},
         .output_dropout = config->ffn.output_dropout,
         .embed_init = config->init.std,
@@ -93,7 +84,7 @@ DatasetSpec setup_dataset(const Config *config) {
                          {{config->data.inputs, config->data.targets},
                           {config->model.inputs, config->model.outputs},
                           strcmp(config->model.loss, "squared_error") != 0},
-                         !strcmp(config->model.kind, "mlp") && config->data.normalise};
+                         config_is_mlp(config) && config->data.normalise};
 }
 
 AdamW setup_adamw(const Config *config) {

@@ -300,7 +300,8 @@ done:
     model_forget(&work.model);
     json_decref(work.manifest);
     catalog_release(&work.catalog);
-    if (status && status != WEFT_INPUT) return status;
+    if (!status || status == WEFT_INPUT) status = findings_whole(&report->findings);
+    if (status) return status;
     return report->findings.count ? error_set(WEFT_CHECK, "%s", report->findings.text[0]) : 0;
 }
 

@@ -6,7 +6,7 @@
  *      and none is a link out of the directory.
  *      Not a byte of a tensor is read until then.
  *   4. Of the declared biases, and of nothing else, the data: a bias that was zero-filled is found
- * by this rule. Biases start at zero, and AdamW moves every cell whose gradient isn't zero, so
+ *      by this rule. Biases start at zero, and AdamW moves every cell whose gradient isn't zero, so
  *      after a step with a learning rate above zero a bias that is zero throughout has had no
  *      gradient, and its second moment is zero. If that isn't, or if the second moment of its
  *      projection's weight isn't (the bias's gradient is the sum over rows of what the weight's is

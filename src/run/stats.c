@@ -1,6 +1,7 @@
 #include "run/stats.h"
 
 #include "base/error.h"
+#include "nn/layer.h"
 #include "nn/observer.h"
 #include "run/ffn_stats.h"
 
@@ -90,55 +91,42 @@ void stats_begin(Stats *stats, Trainer *trainer) {
 
 /* ---- telling ---- */
 
-/* JSON has no infinity and no NaN. */
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
 static json_t *fraction(int64_t part, int64_t whole) {
-    return number((double)part / (double)whole);
+    return metrics_number((double)part / (double)whole);
 }
 
 static json_t *branch_json(const BranchStats *branch, int64_t values) {
     json_t *quantiles = json_array();
     for (int q = 0; q < QUANTILES; q++)
-        json_array_append_new(quantiles, number(branch->quantile[q]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:I}", "mean", number(branch->mean), "std",
-                     number(branch->std), "quantiles", quantiles, "saturated",
+        json_array_append_new(quantiles, metrics_number(branch->quantile[q]));
+    return json_pack("{s:o, s:o, s:o, s:o, s:I}", "mean", metrics_number(branch->mean), "std",
+                     metrics_number(branch->std), "quantiles", quantiles, "saturated",
                      fraction(branch->saturated, values), "nonfinite",
                      (json_int_t)branch->nonfinite);
 }
 
 static json_t *hidden_json(const FfnStats *layer) {
-    return json_pack("{s:o, s:o, s:o, s:I}", "rms", number(layer->hidden_rms), "zero",
+    return json_pack("{s:o, s:o, s:o, s:I}", "rms", metrics_number(layer->hidden_rms), "zero",
                      fraction(layer->zeros, layer->values), "near_zero",
                      fraction(layer->small, layer->values), "nonfinite",
                      (json_int_t)layer->hidden_nonfinite);
 }
 
 static json_t *layer_json(const FfnStats *layer) {
-    json_t *object = json_pack("{s:o, s:o, s:I, s:o, s:o}", "input_rms", number(layer->input_rms),
-                               "output_rms", number(layer->output_rms), "nonfinite",
-                               (json_int_t)(layer->input_nonfinite + layer->output_nonfinite), "up",
-                               branch_json(&layer->branch[BRANCH_UP], layer->values), "hidden",
-                               hidden_json(layer));
+    json_t *object = json_pack(
+        "{s:o, s:o, s:I, s:o, s:o}", "input_rms", metrics_number(layer->input_rms), "output_rms",
+        metrics_number(layer->output_rms), "nonfinite",
+        (json_int_t)(layer->input_nonfinite + layer->output_nonfinite), "up",
+        branch_json(&layer->branch[BRANCH_UP], layer->values), "hidden", hidden_json(layer));
     if (!layer->has_gate) return object;
     json_object_set_new(object, "gate", branch_json(&layer->branch[BRANCH_GATE], layer->values));
-    json_object_set_new(object, "gate_up_correlation", number(layer->correlation));
+    json_object_set_new(object, "gate_up_correlation", metrics_number(layer->correlation));
     return object;
 }
 
 /* Of one tensor, from its shards' sums of squares. */
 static double rms_of(const Param *param, const double *shard) {
     return sqrt(tree_sum_doubles(shard, param->shards) / (double)(param->rows * param->cols));
-}
-
-/* "model.layers.3.mlp.up_proj.weight": 3, and the name from "mlp" on; else -1 and the whole name.
- */
-static int layer_of(const char *name, const char **rest) {
-    int layer, length = 0;
-    *rest = name;
-    if (sscanf(name, "model.layers.%d.%n", &layer, &length) != 1 || length == 0) return -1;
-    *rest = name + length;
-    return layer;
 }
 
 /* Adds the tensors' values or gradients to the objects of their layers, the others' to the top. */
@@ -148,11 +136,11 @@ static int add_tensors(json_t *object, const ParamSet *set, const char *key, con
     int failed = json_object_set_new(object, key, json_object());
     json_array_foreach(layers, i, layer) failed |= json_object_set_new(layer, key, json_object());
     for (int p = 0; p < set->count && !failed; p++) {
-        const char *name;
-        int l = layer_of(set->param[p].name, &name);
+        int l;
+        const char *name = layer_split_name(set->param[p].name, &l);
         json_t *where = l < 0 ? object : json_array_get(layers, (size_t)l);
         failed = json_object_set_new(json_object_get(where, key), name,
-                                     number(rms_of(&set->param[p], shard)));
+                                     metrics_number(rms_of(&set->param[p], shard)));
         shard += set->param[p].shards;
     }
     return failed;

@@ -232,7 +232,8 @@ static int follow(Trace *trace, Model *model, const TraceOptions *options,
     double loss;
     model->space.observer = &observer;
     int status = model_loss(model, &pass, &input->batch, &loss, &hits);
-    if (!status) status = trace->status; /* agreed: `loss` is whole, and the last */
+    if (status) return status; /* not agreed: others may wait in a sum */
+    status = trace->status;    /* agreed: `loss` is whole, and the last */
     if (!status && writes(trace)) status = trace_finish(&trace->file);
     if (!status && writes(trace)) status = place_publish(&trace->place);
     status = comm_agree(trace->grid, GROUP_GRID, status);

@@ -161,9 +161,8 @@ static void share(Grid *grid, Tensor tensor) {
 int trace_input_read(TraceInput *input, const Config *config, const char *directory,
                      const char *path, Grid *grid) {
     *input = (TraceInput){.targets = 0};
-    int status = strcmp(config->model.kind, "mlp")
-                     ? read_tokens(input, config, path, grid)
-                     : read_rows(input, config, directory, path, grid);
+    int status = !config_is_mlp(config) ? read_tokens(input, config, path, grid)
+                                        : read_rows(input, config, directory, path, grid);
     if (status) return status;
     const Microbatch *batch = &input->batch;
     size_t bytes = (size_t)input->rows * sizeof(int32_t);

@@ -86,13 +86,14 @@ static int same_data(const Trainer *trainer) {
 static int open_data(Trainer *trainer, bool training) {
     DatasetSpec spec = setup_dataset(&trainer->config);
     if (!training) spec.global_batch = 0;
-    if (!training && spec.held[0]) spec.train = spec.held;
+    bool held_alone = !training && spec.held[0];
+    if (held_alone) spec.train = spec.held;
     watch_phase(trainer->grid->watch, PHASE_DATA);
     int status = fault_point(PHASE_DATA);
     if (!status) status = dataset_open(&trainer->data, &spec);
     if (status == WEFT_INPUT && !files_exists(spec.train) && spec.train[0] != '/')
-        error_set(status, "%s (data.train; a relative path starts at the current directory)",
-                  error_message());
+        error_set(status, "%s (%s; a relative path starts at the current directory)",
+                  error_message(), held_alone ? "data.held" : "data.train");
     if (!status)
         status = dataset_digests(&trainer->data, &trainer->data_digest, &trainer->held_digest);
     return status;

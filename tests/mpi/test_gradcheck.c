@@ -93,7 +93,7 @@ static int check(const Row *row, int tp, int dp, Spoil spoil, GradcheckResult *r
     Config config;
     Grid grid;
     Trainer trainer;
-    GradcheckOptions options = {.samples = 1, .seed = 3};
+    GradcheckOptions options = {.bound = GRADCHECK_BOUND, .samples = 1, .seed = 3};
     int status = 0;
     configure(&config, row);
     ck_assert_int_eq(comm_start(&grid), 0);
@@ -105,6 +105,7 @@ static int check(const Row *row, int tp, int dp, Spoil spoil, GradcheckResult *r
         if (spoil) spoil(&trainer.model);
         ck_assert_int_eq(trainer_survey(&trainer), 0);
         status = gradcheck_trainer(&trainer, &options, result);
+        ck_assert_int_gt(result->elements, 0);
         trainer_close(&trainer);
     }
     comm_stop(&grid);
@@ -126,17 +127,11 @@ static void passes(const Row *row, int tp, int dp) {
 
 /* ---- what passes ---- */
 
-/* Every kind with every activation that the config allows it. */
+/* Any activation goes with any kind. */
 START_TEST(every_kind_passes) {
     for (int k = 0; ffn_kinds[k]; k++)
         for (int a = 0; activations[a].name; a++) {
             Row row = {ffn_kinds[k]->name, activations[a].name, NULL, decoder};
-            Config config;
-            config_defaults(&config);
-            ck_assert_int_eq(config_read(&config, "tests/configs/tiny.ini"), 0);
-            set(&config, "ffn.kind", row.kind);
-            set(&config, "ffn.activation", row.activation);
-            if (config_check(&config)) continue;
             passes(&row, 1 + (k + a) % 2, 1);
         }
 }

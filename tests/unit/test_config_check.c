@@ -74,7 +74,7 @@ static const struct {
     {{"ffn.gate_clamp=7", "ffn.linear_clamp=7", "ffn.linear_offset=1"}, NULL},
     {{"ffn.gate_clamp=7", "ffn.activation=gelu_tanh"}, NULL},
     {{"ffn.kind=dense", "ffn.gate_clamp=7"},
-     "ffn.gate_clamp = 7: ffn.kind = dense has none; ffn.kind = gated has"},
+     "ffn.gate_clamp = 7: ffn.kind = dense has no gate beside a linear branch"},
     {{"ffn.kind=dense", "ffn.linear_clamp=7"}, "ffn.linear_clamp = 7: ffn.kind = dense"},
     {{"ffn.kind=dual", "ffn.linear_offset=-1"}, "ffn.linear_offset = -1: ffn.kind = dual"},
     {{"ffn.kind=dual", "ffn.activation=relu"}, NULL},
@@ -84,7 +84,8 @@ static const struct {
     {{"data.kind=hdf5"}, "model.kind = decoder doesn't read data.kind = hdf5: an mlp reads"},
     {{"model.inputs=4"}, "model.inputs = 4, model.outputs = 0: model.kind = decoder has"},
     {{"model.outputs=4"}, "model.inputs = 0, model.outputs = 4: model.kind = decoder has"},
-    {{"model.loss=squared_error"}, "model.loss = squared_error: model.kind = decoder has"},
+    {{"model.loss=squared_error"},
+     "model.loss belongs to model.kind = mlp, and model.kind is decoder"},
 };
 
 START_TEST(keys_must_agree) {
