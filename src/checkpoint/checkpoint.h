@@ -99,9 +99,10 @@ int checkpoint_load(Grid *grid, ParamSet *set, const char *directory);
  * WEFT_CHECK with the first problem, naming file and dataset; all problems are log_error lines. */
 int checkpoint_verify(const char *directory);
 
-/* Prints (log_print) the manifest's blocks, every tensor with global shape, its pieces and their
- * digests, and as the last line "fingerprint <32 hex digits> step <n>". 0 or WEFT_INPUT. */
-int checkpoint_inspect(const char *directory);
+/* Prints (log_print) the manifest's blocks, a field a line, every tensor with global shape and cut,
+ * with `pieces` also the pieces and their digests, and as the last line "fingerprint <32 hex
+ * digits> step <n>". 0 or WEFT_INPUT. */
+int checkpoint_inspect(const char *directory, bool pieces);
 
 /* Differences between two `function` blocks, one per line: "key: checkpoint X, config Y", nested
  * keys as "ffn.activation"; NULL when there are none. free() it. */

@@ -18,17 +18,72 @@ static bool is_block(const char *key) {
     return true;
 }
 
+enum { LONGEST = 8, PATH = 256 }; /* lists of more numbers are counted */
+
+static int lines_of(const char *text) {
+    int lines = 0;
+    for (; text && (text = strchr(text, '\n')); text++) lines++;
+    return lines;
+}
+
+static int print_value(const char *path, const json_t *value) {
+    size_t count = json_array_size(value);
+    int lines = lines_of(json_string_value(value));
+    if (count > LONGEST && !json_is_object(json_array_get(value, 0))) {
+        log_print("%s = [%zu values]\n", path, count);
+        return 0;
+    }
+    if (lines) { /* a config */
+        log_print("%s = [%d lines]\n", path, lines);
+        return 0;
+    }
+    char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY |
+                                       JSON_REAL_PRECISION(15));
+    if (!text) return error_set(WEFT_RUNTIME, "out of memory: %s", path);
+    log_print("%s = %s\n", path, text);
+    free(text);
+    return 0;
+}
+
+/* One line a field: objects as paths, their lists of objects one line an element. */
+static int print_field(const char *path, const json_t *value) {
+    char deeper[PATH];
+    int status = 0;
+    if (json_is_object(value)) {
+        const char *key;
+        json_t *inner;
+        json_object_foreach((json_t *)value, key, inner) {
+            snprintf(deeper, sizeof deeper, "%s.%s", path, key);
+            if (!status) status = print_field(deeper, inner);
+        }
+    } else if (json_is_object(json_array_get(value, 0))) {
+        size_t i;
+        json_t *element;
+        json_array_foreach(value, i, element) {
+            snprintf(deeper, sizeof deeper, "%s[%zu]", path, i);
+            if (!status) status = print_value(deeper, element);
+        }
+    } else {
+        status = print_value(path, value);
+    }
+    return status;
+}
+
 static int print_blocks(const json_t *manifest) {
     const char *key;
     json_t *value;
+    int status = 0;
     json_object_foreach((json_t *)manifest, key, value) {
-        if (!is_block(key)) continue;
-        char *text = json_dumps(value, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENCODE_ANY);
-        if (!text) return error_set(WEFT_RUNTIME, "out of memory: %s", key);
-        log_print("%s %s\n", key, text);
-        free(text);
+        if (!status && is_block(key)) status = print_field(key, value);
     }
-    return 0;
+    return status;
+}
+
+/* A token of an mlp is a row of its data. */
+static const char *unit_of(const json_t *manifest) {
+    const json_t *model = json_object_get(json_object_get(manifest, "function"), "model");
+    const char *kind = json_string_value(json_object_get(model, "kind"));
+    return kind && !strcmp(kind, "mlp") ? "rows" : "tokens";
 }
 
 static void print_pair(const CatalogTensor *tensor, const char *before, int64_t rows,
@@ -39,7 +94,17 @@ static void print_pair(const CatalogTensor *tensor, const char *before, int64_t 
         log_print("%s[%" PRId64 ", %" PRId64 "]", before, rows, cols);
 }
 
-static void print_tensor(const Catalog *catalog, int tensor) {
+static void print_piece(const CatalogTensor *whole, int role, const CatalogEntry *entry) {
+    char file[CATALOG_FILE], digest[HASH_TEXT];
+    catalog_file_name(entry->t, entry->d, file);
+    hash_format(entry->digest, digest);
+    log_print("    %s %-7s %s", file, catalog_roles[role].name, digest);
+    print_pair(whole, " at ", entry->piece.row, entry->piece.col);
+    print_pair(whole, " size ", entry->piece.rows, entry->piece.cols);
+    log_print("\n");
+}
+
+static void print_tensor(const Catalog *catalog, int tensor, bool pieces) {
     const CatalogTensor *whole = &catalog->tensor[tensor];
     log_print("%s " REAL_NAME, whole->name);
     print_pair(whole, " ", whole->rows, whole->cols);
@@ -47,33 +112,35 @@ static void print_tensor(const Catalog *catalog, int tensor) {
         log_print(" replicated\n");
     else
         log_print(" axis %d in %d shards\n", whole->axis, whole->shards);
-    for (int role = 0; role < catalog->roles; role++) {
+    for (int role = 0; pieces && role < catalog->roles; role++) {
         const int64_t *first = &catalog->first[role * catalog->tensors + tensor];
-        for (int64_t i = first[0]; i < first[1]; i++) {
-            const CatalogEntry *entry = &catalog->entry[catalog->by_tensor[i]];
-            char file[CATALOG_FILE], digest[HASH_TEXT];
-            catalog_file_name(entry->t, entry->d, file);
-            hash_format(entry->digest, digest);
-            log_print("    %s %-7s %s", file, catalog_roles[role].name, digest);
-            print_pair(whole, " at ", entry->piece.row, entry->piece.col);
-            print_pair(whole, " size ", entry->piece.rows, entry->piece.cols);
-            log_print("\n");
-        }
+        for (int64_t i = first[0]; i < first[1]; i++)
+            print_piece(whole, role, &catalog->entry[catalog->by_tensor[i]]);
     }
 }
 
-int checkpoint_inspect(const char *directory) {
+static int64_t parameters(const Catalog *catalog) {
+    int64_t sum = 0;
+    for (int i = 0; i < catalog->tensors; i++)
+        sum += catalog->tensor[i].rows * catalog->tensor[i].cols;
+    return sum;
+}
+
+int checkpoint_inspect(const char *directory, bool pieces) {
     json_t *manifest;
     Catalog catalog;
     char fingerprint[HASH_TEXT];
     int status = manifest_open(directory, &manifest, &catalog);
     if (status) return status;
-    log_print("checkpoint %s\nstep %" PRId64 ", %" PRId64 " tokens, grid of %d tensor and %d data "
+    log_print("checkpoint %s\nstep %" PRId64 ", %" PRId64 " %s, grid of %d tensor and %d data "
               "shards, %s\n",
-              directory, manifest_step(manifest), manifest_tokens(manifest), catalog.grid_tensor,
-              catalog.grid_data, catalog.roles > 1 ? "with moments" : "values alone");
+              directory, manifest_step(manifest), manifest_tokens(manifest), unit_of(manifest),
+              catalog.grid_tensor, catalog.grid_data,
+              catalog.roles > 1 ? "with moments" : "values alone");
     status = print_blocks(manifest);
-    for (int i = 0; !status && i < catalog.tensors; i++) print_tensor(&catalog, i);
+    if (!status)
+        log_print("%d tensors, %" PRId64 " parameters\n", catalog.tensors, parameters(&catalog));
+    for (int i = 0; !status && i < catalog.tensors; i++) print_tensor(&catalog, i, pieces);
     hash_format(manifest_fingerprint(manifest), fingerprint);
     if (!status)
         log_print("fingerprint %s step %" PRId64 "\n", fingerprint, manifest_step(manifest));

@@ -31,6 +31,7 @@ enum {
     KEY_VERBOSE = 'v',
     KEY_DEEP = 'D',
     KEY_STATIC = 'q',
+    KEY_PIECES = 'P',
     KEY_TENSOR = 'G',
     KEY_DATA = 'M',
     KEY_OUT = 'o',
@@ -82,6 +83,7 @@ static const struct argp_option all_options[] = {
      "what must be there by the manifest alone, and whether it is, before any data are read; all "
      "that is found is told",
      0},
+    {"pieces", KEY_PIECES + HIDDEN, NULL, 0, "also where the pieces lie, with their digests", 0},
     {"tensor", KEY_TENSOR + HIDDEN, "N", 0, "tensor shards of the new logical grid", 0},
     {"data", KEY_DATA + HIDDEN, "M", 0, "its data shards (as many as now)", 0},
     {"out", KEY_OUT + HIDDEN, "DIR", 0, "the new directory", 0},
@@ -190,6 +192,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_VERBOSE + HIDDEN: a->verbose = true; return 0;
     case KEY_DEEP + HIDDEN: a->deep = true; return 0;
     case KEY_STATIC + HIDDEN: a->structure = true; return 0;
+    case KEY_PIECES + HIDDEN: a->pieces = true; return 0;
     case KEY_TENSOR + HIDDEN: a->tensor = (int)parse_integer(state, "tensor", text, 1); return 0;
     case KEY_DATA + HIDDEN: a->data = (int)parse_integer(state, "data", text, 1); return 0;
     case KEY_OUT_FILE + HIDDEN:

@@ -70,9 +70,9 @@ int command_verify(int argc, char **argv) {
 int command_inspect(int argc, char **argv) {
     Arguments arguments;
     char directory[FILES_PATH];
-    arguments_parse(&arguments, argc, argv, "", "DIR", "Prints what a checkpoint holds.");
+    arguments_parse(&arguments, argc, argv, "P", "DIR", "Prints what a checkpoint holds.");
     int status = checkpoint_find(arguments.path, false, directory, FILES_PATH);
     if (!status && !directory[0]) status = none_in(arguments.path);
-    if (!status) status = checkpoint_inspect(directory);
+    if (!status) status = checkpoint_inspect(directory, arguments.pieces);
     return command_finish(NULL, status);
 }

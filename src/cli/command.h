@@ -21,7 +21,7 @@ typedef struct {
     int64_t stop_at, bytes, seed;
     const char *prompt;
     double temperature, tolerance;
-    bool verbose, deep, structure;
+    bool verbose, deep, structure, pieces;
     int tensor, data; /* --data 0: not given */
     const char *out;
     bool dry_run;
@@ -34,7 +34,7 @@ typedef struct {
 } Arguments;
 
 /* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p
- * prompt, T temperature, S seed, n ranks, A against, x, X tolerance, v verbose, D deep, q static, G
+ * prompt, T temperature, S seed, n ranks, A against, x, X tolerance, v verbose, D deep, q static, P pieces, G
  * tensor, M data, o out, y dry-run, B bound, m samples, I input, C against (a file), u training.
  * Of convert: F from, O to, f from-names, N names, a against, h shards, k ranks, w out. Prints
  * usage and exits with 2 on a bad command line, as every rank would say the same. */

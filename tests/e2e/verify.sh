@@ -17,6 +17,7 @@ run "$weft" inspect "$t/run"
 passes "inspect prints train's line" ended 0 "$(fingerprint run)"
 tensor="model.layers.0.mlp.gate_proj.weight float32 [172, 64] axis 0 in 8 shards"
 passes "inspect names a tensor, its shape and cut" says "$tensor"
+run "$weft" inspect "$t/run" --pieces
 piece='^    shard-t00[0-7]-d00[0-3].h5 (value  |moment1|moment2) [0-9a-f]{32}'
 piece="$piece"' at \[[0-9]+, 0\] size \[[56], 64\]$'
 passes "and its 8 x 4 x 3 pieces with their digests" test 96 = \

@@ -214,7 +214,7 @@ START_TEST(inspect_ends_with_the_fingerprint) {
     serial_save(&run, 12, 0);
     serial_path(&run, 12, "", path);
     capture_begin(&capture, 1);
-    int status = checkpoint_inspect(path);
+    int status = checkpoint_inspect(path, true);
     char *text = capture_end(&capture);
     ck_assert_int_eq(status, 0);
     hash_format(live_fingerprint(), hash);
@@ -224,7 +224,7 @@ START_TEST(inspect_ends_with_the_fingerprint) {
     for (int i = 0; i < run.model.set.count; i++)
         ck_assert_ptr_nonnull(strstr(text, run.model.set.param[i].name));
     ck_assert_ptr_nonnull(strstr(text, PATTERN_GATE " " REAL_NAME " [11, 8] axis 0 in 8 shards"));
-    ck_assert_ptr_nonnull(strstr(text, "\"hidden_dropout\": 0.1"));
+    ck_assert_ptr_nonnull(strstr(text, "\nfunction.ffn.hidden_dropout = 0.1\n"));
     ck_assert_ptr_nonnull(strstr(text, "shard-t007-d002.h5 moment2"));
     free(text);
     serial_end(&run);
