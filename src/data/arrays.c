@@ -236,9 +236,16 @@ static int open_hdf5(ArraySource *source) {
     return status;
 }
 
+/* Whatever it is. */
+static bool exists(const ArraySource *source, const char *name) {
+    return H5Lexists(source->id, name, H5P_DEFAULT) > 0;
+}
+
 static int open_datasets(ArraySource *source, const ArraySpec *spec) {
     static const char *const keys[] = {"model.inputs", "model.outputs"};
-    for (int part = 0; part < ARRAY_PARTS; part++) {
+    int parts = spec->unlabelled && !exists(source, spec->name[ARRAY_TARGETS]) ? ARRAY_TARGETS
+                                                                               : ARRAY_PARTS;
+    for (int part = 0; part < parts; part++) {
         Array *array = &source->array[part];
         bool classes = part == ARRAY_TARGETS && spec->classes;
         array->key = keys[part];
@@ -250,7 +257,7 @@ static int open_datasets(ArraySource *source, const ArraySpec *spec) {
         if (status) return status;
     }
     const Array *inputs = &source->array[ARRAY_INPUTS], *targets = &source->array[ARRAY_TARGETS];
-    if (inputs->rows == targets->rows) return 0;
+    if (parts == ARRAY_TARGETS || inputs->rows == targets->rows) return 0;
     return error_set(WEFT_INPUT,
                      "%s: dataset %s has %" PRId64 " rows, dataset %s %" PRId64
                      ": a row of one belongs to a row of the other",
@@ -290,6 +297,10 @@ int64_t arrays_rows(const ArraySource *source) { return source->array[ARRAY_INPU
 
 int64_t arrays_width(const ArraySource *source, ArrayPart part) {
     return source->array[part].width;
+}
+
+bool arrays_has(const ArraySource *source, ArrayPart part) {
+    return source->array[part].dataset >= 0;
 }
 
 int arrays_digest(const ArraySource *source, Hash128 *digest) {

@@ -24,7 +24,8 @@ typedef enum { ARRAY_INPUTS, ARRAY_TARGETS, ARRAY_PARTS } ArrayPart;
 typedef struct {
     const char *name[ARRAY_PARTS]; /* of the datasets */
     int64_t width[ARRAY_PARTS];    /* a and b, or the number of classes */
-    bool classes; /* targets are [N] or [N, 1] integers from 0 to width - 1 instead */
+    bool classes;    /* targets are [N] or [N, 1] integers from 0 to width - 1 instead */
+    bool unlabelled; /* there may be no dataset of targets */
 } ArraySpec;
 
 /* Returns 0, or WEFT_INPUT naming file and dataset: can't be opened, is no dataset of numbers, has
@@ -34,6 +35,7 @@ void arrays_close(ArraySource *source);
 
 int64_t arrays_rows(const ArraySource *source);                  /* N */
 int64_t arrays_width(const ArraySource *source, ArrayPart part); /* of a row: 1 for classes */
+bool arrays_has(const ArraySource *source, ArrayPart part);      /* false: spec was `unlabelled` */
 
 int arrays_digest(const ArraySource *source, Hash128 *digest); /* file_digest of its file */
 

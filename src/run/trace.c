@@ -150,6 +150,7 @@ static void see(void *context, const Seen *seen) {
     }
     trace->status = write_all_before(trace, seen->place);
     if (trace->status) return;
+    if (!strcmp(seen->name, "loss") && !trace->targets) return;
     Shape shape = shape_of(seen);
     real mean, *data = seen->data.data;
     if (!strcmp(seen->name, "loss")) { /* shown as the sum */
@@ -237,9 +238,11 @@ static int follow(Trace *trace, Model *model, const TraceOptions *options,
     if (!status && writes(trace)) status = trace_finish(&trace->file);
     if (!status && writes(trace)) status = place_publish(&trace->place);
     status = comm_agree(trace->grid, GROUP_GRID, status);
-    if (!status)
+    if (!status && input->targets)
         log_print("%s: %d tensors, loss %.9g over %lld targets\n", options->out, trace->file.names,
                   loss / (double)input->targets, (long long)input->targets);
+    else if (!status)
+        log_print("%s: %d tensors, no targets and no loss\n", options->out, trace->file.names);
     return status;
 }
 

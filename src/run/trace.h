@@ -4,8 +4,9 @@
  * What the file holds: `tokens` (an mlp: `inputs`) and `targets`, as the model reads them, then the
  * tensors that nn/observer.h lists for a forward pass, in that order and under these names, those
  * of a layer in groups layers/0, layers/1, ...; `loss` is the mean over the targets that aren't
- * masked; `order` lists all names. Each rank holds the
- * tensors between two whole ones (an FFN's gate, up and act; the logits) for a moment, T rows each.
+ * masked; `order` lists all names. An mlp's file need not have targets: then there are none, and no
+ * loss. Each rank holds the tensors between two whole ones (an FFN's gate, up and act; the logits)
+ * for a moment, T rows each.
  */
 #ifndef WEFT_RUN_TRACE_H
 #define WEFT_RUN_TRACE_H

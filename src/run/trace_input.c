@@ -117,10 +117,26 @@ static int read_part(const TraceInput *input, const ArraySource *source,
     return status;
 }
 
+static int read_parts(const TraceInput *input, const ArraySource *source,
+                      const Normalisation *normalisation) {
+    int status = read_part(input, source, normalisation, ARRAY_INPUTS);
+    if (status || arrays_has(source, ARRAY_TARGETS))
+        return status ? status : read_part(input, source, normalisation, ARRAY_TARGETS);
+    Tensor values = input->batch.values;
+    if (values.data) memset(values.data, 0, (size_t)(values.rows * values.cols) * sizeof(real));
+    for (int64_t t = 0; t < input->rows; t++) input->batch.targets[t] = -1;
+    return 0;
+}
+
 static int open_rows(TraceInput *input, ArraySource **source, const DatasetSpec *spec,
                      const char *path) {
-    int status = arrays_open(source, path, &spec->arrays);
+    ArraySpec arrays = spec->arrays;
+    arrays.unlabelled = true;
+    int status = arrays_open(source, path, &arrays);
     if (status) return status;
+    if (!arrays_has(*source, ARRAY_TARGETS))
+        log_info("%s has no dataset %s (data.targets): outputs without a loss", path,
+                 arrays.name[ARRAY_TARGETS]);
     int64_t rows = arrays_rows(*source);
     input->rows = rows < TRACE_ROWS ? rows : TRACE_ROWS;
     if (input->rows < rows)
@@ -141,8 +157,7 @@ static int read_rows(TraceInput *input, const Config *config, const char *direct
         input->sequences = input->rows;
         status = take_rows(input, &spec.arrays);
         if (!status && reads) status = find_normalisation(&normalisation, &spec, directory);
-        for (int part = 0; !status && reads && part < ARRAY_PARTS; part++)
-            status = read_part(input, source, &normalisation, (ArrayPart)part);
+        if (!status && reads) status = read_parts(input, source, &normalisation);
         status = comm_agree(grid, GROUP_GRID, status);
     }
     normalisation_close(&normalisation);
@@ -191,7 +206,7 @@ int trace_input_write(const TraceInput *input, TraceFile *file) {
     const Microbatch *batch = &input->batch;
     int status = batch->tokens ? trace_put_integers(file, "tokens", batch->tokens, input->rows)
                                : write_tensor(file, "inputs", batch->inputs);
-    if (status) return status;
+    if (status || !input->targets) return status;
     return batch->values.data ? write_tensor(file, "targets", batch->values)
                               : trace_put_integers(file, "targets", batch->targets, input->rows);
 }

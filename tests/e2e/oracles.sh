@@ -147,6 +147,10 @@ ask one one trace "$t/rows" --input "$t/rows.h5" --out "$t/rows-1.h5"
 passes "trace of an mlp" ended 0 "rows-1.h5: 18 tensors" "over 40 targets"
 ask three 3 trace "$t/rows" --input "$t/rows.h5" --out "$t/rows-3.h5" --tp 3
 passes "the same bytes on tp 3" cmp "$t/rows-1.h5" "$t/rows-3.h5"
+ask blind 3 trace "$t/rows" --input "$t/rows.h5" --out "$t/blind.h5" --set data.targets=nothing \
+    --tp 3 --against "$t/rows-1.h5"
+passes "outputs of rows without targets" ended 0 "blind.h5: 16 tensors, no targets and no loss" \
+    "has no dataset nothing" "trace: pass: 16 tensors within 0.0e+00"
 ask start 3 trace "$config" --input "$t/rows.h5" --out "$t/rows-0.h5" --against "$t/rows-1.h5"
 passes "normalised alike before training" ended 1 "trace: fail: input, element"
 passes "nothing is left beside" test -z "$(find "$t" -name "*.tmp*")"

@@ -15,8 +15,8 @@
 enum { ROWS = 37, WIDTH = 5, TARGETS = 2 };
 
 static const hsize_t input_dims[] = {ROWS, WIDTH}, target_dims[] = {ROWS, TARGETS};
-static const ArraySpec numbers = {{"inputs", "targets"}, {WIDTH, TARGETS}, false};
-static const ArraySpec classes = {{"inputs", "targets"}, {WIDTH, 10}, true};
+static const ArraySpec numbers = {{"inputs", "targets"}, {WIDTH, TARGETS}, false, false};
+static const ArraySpec classes = {{"inputs", "targets"}, {WIDTH, 10}, true, false};
 
 /* Fit every type from int8 and binary16 on; halves where a type has them. */
 static void fill(double *values, int count, bool halves) {
@@ -83,7 +83,7 @@ START_TEST(long_rows_read_whole) {
     for (int i = 0; i < FEW * LONG; i++) values[i] = i;
     for (int big = 0; big < 2; big++) {
         ArraySource *source;
-        ArraySpec spec = {{"inputs", "targets"}, {LONG, 1}, false};
+        ArraySpec spec = {{"inputs", "targets"}, {LONG, 1}, false, false};
         ArrayFile file = array_file_begin(0);
         array_file_add(&file, "inputs", big ? H5T_IEEE_F64BE : H5T_IEEE_F64LE, 2,
                        (hsize_t[]){FEW, LONG}, LAYOUT_CONTIGUOUS, values);
