@@ -115,13 +115,13 @@ static int check_type(const ArraySource *source, const Array *array, hid_t type)
         [H5T_STRING] = "string",     [H5T_BITFIELD] = "bitfield",   [H5T_OPAQUE] = "opaque",
         [H5T_COMPOUND] = "compound", [H5T_REFERENCE] = "reference", [H5T_ENUM] = "enum",
         [H5T_VLEN] = "vlen",         [H5T_ARRAY] = "array"};
-    H5T_class_t class = H5Tget_class(type);
-    if (class < 0 || (size_t) class >= sizeof classes / sizeof *classes)
+    H5T_class_t sort = H5Tget_class(type);
+    if (sort < 0 || (size_t)sort >= sizeof classes / sizeof *classes)
         return hdf5_failed(source, array, "can't read its type");
-    bool good = class == H5T_INTEGER || (class == H5T_FLOAT && !array->classes);
+    bool good = sort == H5T_INTEGER || (sort == H5T_FLOAT && !array->classes);
     if (good && H5Tget_size(type) <= LARGEST_NUMBER) return 0;
     return error_set(WEFT_INPUT, "%s: dataset %s: its type is %s of %zu bytes; %s",
-                     source->file.path, array->name, classes[class], H5Tget_size(type),
+                     source->file.path, array->name, classes[sort], H5Tget_size(type),
                      array->classes ? "classes are integers" : "numbers are float or integer");
 }
 

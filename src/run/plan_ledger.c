@@ -99,34 +99,31 @@ LedgerRow ledger_ffn_layer(const Config *config, const Ledger *ledger) {
 
 /* ---- tensors of an FFN: what nn/layer.c keeps and nn/ffn.c makes ---- */
 
-#define KEPT_UNLESS_BLOCK                                                                          \
-    { TENSOR_KEPT, TENSOR_KEPT, TENSOR_AGAIN }
-#define KEPT_UNLESS_ACT                                                                            \
-    { TENSOR_KEPT, TENSOR_AGAIN, TENSOR_AGAIN }
-#define NEVER                                                                                      \
-    { TENSOR_NEVER, TENSOR_NEVER, TENSOR_NEVER }
+static const TensorFate unless_block[] = {TENSOR_KEPT, TENSOR_KEPT, TENSOR_AGAIN};
+static const TensorFate unless_act[] = {TENSOR_KEPT, TENSOR_AGAIN, TENSOR_AGAIN};
+static const TensorFate never[] = {TENSOR_NEVER, TENSOR_NEVER, TENSOR_NEVER};
 
 static const struct {
     const char *kind;
     FfnTensor tensor[FFN_TENSORS]; /* up to a name that is NULL */
 } tables[] = {
     {"gated",
-     {{"X", "norm(x)", false, KEPT_UNLESS_ACT},
-      {"G", "X gate^T", true, KEPT_UNLESS_BLOCK},
-      {"U", "X up^T", true, KEPT_UNLESS_BLOCK},
-      {"A", "act(G)", true, NEVER},
-      {"H", "A * U", true, KEPT_UNLESS_ACT}}},
+     {{"X", "norm(x)", false, unless_act},
+      {"G", "X gate^T", true, unless_block},
+      {"U", "X up^T", true, unless_block},
+      {"A", "act(G)", true, never},
+      {"H", "A * U", true, unless_act}}},
     {"dual",
-     {{"X", "norm(x)", false, KEPT_UNLESS_ACT},
-      {"G", "X gate^T", true, KEPT_UNLESS_BLOCK},
-      {"U", "X up^T", true, KEPT_UNLESS_BLOCK},
-      {"A", "act(G)", true, NEVER},
-      {"B", "act(U)", true, NEVER},
-      {"H", "A * B", true, KEPT_UNLESS_ACT}}},
+     {{"X", "norm(x)", false, unless_act},
+      {"G", "X gate^T", true, unless_block},
+      {"U", "X up^T", true, unless_block},
+      {"A", "act(G)", true, never},
+      {"B", "act(U)", true, never},
+      {"H", "A * B", true, unless_act}}},
     {"dense",
-     {{"X", "norm(x)", false, KEPT_UNLESS_ACT},
-      {"Z", "X up^T", true, KEPT_UNLESS_BLOCK},
-      {"H", "act(Z)", true, KEPT_UNLESS_ACT}}},
+     {{"X", "norm(x)", false, unless_act},
+      {"Z", "X up^T", true, unless_block},
+      {"H", "act(Z)", true, unless_act}}},
 };
 
 int ledger_ffn_tensors(const Config *config, FfnTensor tensor[FFN_TENSORS]) {

@@ -50,8 +50,8 @@ typedef enum {
 
 typedef struct {
     const char *name, *what;
-    bool is_wide; /* [T, d_ff], else [T, d_model] */
-    TensorFate fate[RECOMPUTE_BLOCK + 1];
+    bool is_wide;           /* [T, d_ff], else [T, d_model] */
+    const TensorFate *fate; /* [RECOMPUTE_BLOCK + 1] */
 } FfnTensor;
 
 /* What the FFN of this kind makes of T rows, in order: X G U act(G) H, or X Z H. Returns how many

@@ -10,7 +10,10 @@
  * BLAS, HDF5 and what saving has opened; a thread's stack and packed panels; Open MPI, where there
  * is more than one rank. The first rank writes and checks the view, in which HDF5 keeps names and
  * selections of every piece of every tensor. */
-static const struct { double program, thread, mpi, view_piece; } process = {24e6, 0.5e6, 8e6, 6e3};
+typedef struct {
+    double program, thread, mpi, view_piece;
+} ProcessBytes;
+static const ProcessBytes process = {24e6, 0.5e6, 8e6, 6e3};
 
 /* ---- exchanges ---- */
 

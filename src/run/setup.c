@@ -83,7 +83,8 @@ DatasetSpec setup_dataset(const Config *config) {
                          (uint64_t)config->run.seed,
                          {{config->data.inputs, config->data.targets},
                           {config->model.inputs, config->model.outputs},
-                          strcmp(config->model.loss, "squared_error") != 0, false},
+                          strcmp(config->model.loss, "squared_error") != 0,
+                          false},
                          config_is_mlp(config) && config->data.normalise};
 }
 

@@ -55,7 +55,7 @@ static DatasetSpec spec_of(const ArrayFile *file, bool classes, bool normalised)
                          .micro_batch = MICRO,
                          .global_batch = GLOBAL,
                          .seed = 7,
-                         .arrays = {{"x", "y"}, {A, classes ? 10 : B}, classes},
+                         .arrays = {{"x", "y"}, {A, classes ? 10 : B}, classes, false},
                          .normalise = normalised};
 }
 
