@@ -209,6 +209,25 @@ int hdf5_check_names(const Hdf5File *file, const char *group, const char *const 
     return check.status;
 }
 
+static void shape_text(int rank, int64_t rows, int64_t cols, char *text, size_t capacity) {
+    if (rank == 1)
+        snprintf(text, capacity, "[%" PRId64 "]", rows);
+    else
+        snprintf(text, capacity, "[%" PRId64 ", %" PRId64 "]", rows, cols);
+}
+
+static int refuse_shape(const Hdf5File *file, const char *name, int rank, const int64_t *dims,
+                        hid_t space) {
+    hsize_t size[H5S_MAX_RANK] = {0};
+    char wanted[64], found[64] = "of another rank";
+    int there = H5Sget_simple_extent_dims(space, size, NULL);
+    if (there == 1 || there == 2)
+        shape_text(there, (int64_t)size[0], (int64_t)size[1], found, sizeof found);
+    shape_text(rank, dims[0], rank == 2 ? dims[1] : 0, wanted, sizeof wanted);
+    return error_set(file->code, "%s: dataset %s: shape isn't %s but %s", file->path, name, wanted,
+                     found);
+}
+
 int hdf5_check_shape(const Hdf5File *file, hid_t dataset, const char *name, int rank,
                      const int64_t *dims) {
     LIBRARY_SECTION;
@@ -223,10 +242,7 @@ int hdf5_check_shape(const Hdf5File *file, hid_t dataset, const char *name, int 
     else if (H5Sget_simple_extent_ndims(space) != rank ||
              H5Sget_simple_extent_dims(space, size, NULL) != rank || size[0] != (hsize_t)dims[0] ||
              (rank == 2 && size[1] != (hsize_t)dims[1]))
-        status = error_set(file->code,
-                           rank == 2 ? "%s: dataset %s: shape isn't [%" PRId64 ", %" PRId64 "]"
-                                     : "%s: dataset %s: shape isn't [%" PRId64 "]",
-                           file->path, name, dims[0], dims[1]);
+        status = refuse_shape(file, name, rank, dims, space);
     hdf5_drop(space);
     hdf5_drop(type);
     return status;

@@ -43,6 +43,27 @@ const PackingNames *packing_names_find(const char *name) {
     return NULL;
 }
 
+static void list_add(char *text, size_t capacity, const char *name) {
+    size_t used = strlen(text);
+    snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", name);
+}
+
+const char *packing_layout_list(void) {
+    static char text[256];
+    text[0] = '\0';
+    for (const PackingLayout *row = packing_layouts; row->name; row++)
+        list_add(text, sizeof text, row->name);
+    return text;
+}
+
+const char *packing_names_list(void) {
+    static char text[128];
+    text[0] = '\0';
+    for (const PackingNames *row = packing_names; row->name; row++)
+        list_add(text, sizeof text, row->name);
+    return text;
+}
+
 bool packing_has(const Packing *packing, PackingProjection projection, bool bias) {
     if (projection == PACKING_GATE && !packing->gated) return false;
     return !bias || packing->bias[projection];

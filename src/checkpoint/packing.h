@@ -58,6 +58,9 @@ typedef struct {
 } PackingNames;
 extern const PackingNames packing_names[]; /* hf, meta, gpt2, megatron; ends with a NULL name */
 const PackingNames *packing_names_find(const char *name);
+/* "separate, packed_gate_up, ...", "hf, meta, ...": static text. */
+const char *packing_layout_list(void);
+const char *packing_names_list(void);
 
 /* What a file holds. */
 typedef struct {

@@ -39,6 +39,7 @@ enum {
     KEY_BOUND = 'B',
     KEY_SAMPLES = 'm',
     KEY_INPUT = 'I',
+    KEY_FIRST = 'R',
     KEY_COMPARED = 'C',
     KEY_TRAINING = 'u',
     KEY_FROM = 'F',
@@ -92,6 +93,9 @@ static const struct argp_option all_options[] = {
      "elements of each shard, beside its largest gradient (2)", 0},
     {"input", KEY_INPUT + HIDDEN, "FILE", 0,
      "what the model reads: text or tokens, by data.kind; rows of an HDF5 file for an mlp", 0},
+    {"first", KEY_FIRST + HIDDEN, "N", 0,
+     "token or row of FILE to begin with (0); at most model.context tokens or 1024 rows are read",
+     0},
     {"against", KEY_COMPARED + HIDDEN, "FILE", 0,
      "compare with the tensors of the same names in another HDF5 file; exit 1 names the first that "
      "differs",
@@ -175,6 +179,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     switch (key) {
     case KEY_SET + HIDDEN:
         if (a->sets == ARGUMENTS_SETS) argp_error(state, "more than %d --set", ARGUMENTS_SETS);
+        if (!strchr(text, '='))
+            argp_error(state, "--set %s: expected section.key=value, without blanks", text);
         a->set[a->sets++] = text;
         return 0;
     case KEY_TP + HIDDEN: a->tp = (int)parse_integer(state, "tp", text, 1); return 0;
@@ -201,6 +207,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_BOUND + HIDDEN: a->bound = parse_number(state, "bound", text); return 0;
     case KEY_SAMPLES + HIDDEN: a->samples = parse_integer(state, "samples", text, 0); return 0;
     case KEY_INPUT + HIDDEN: a->input = text; return 0;
+    case KEY_FIRST + HIDDEN: a->first = parse_integer(state, "first", text, 0); return 0;
     case KEY_TRAINING + HIDDEN: a->training = true; return 0;
     case KEY_COMPARED + HIDDEN:
     case KEY_SAME_AS + HIDDEN:

@@ -17,7 +17,7 @@ int command_trace(int argc, char **argv) {
     Grid grid;
     Session session;
     char directory[FILES_PATH] = "";
-    arguments_parse(&arguments, argc, argv, "stIwuCx", "PATH",
+    arguments_parse(&arguments, argc, argv, "stIRwuCx", "PATH",
                     "One forward pass of a checkpoint (PATH is its DIR) or of the initial weights "
                     "(PATH is a CONFIG), with every tensor whole, in order, into an HDF5 file: the "
                     "same bytes at every layout.");
@@ -30,6 +30,7 @@ int command_trace(int argc, char **argv) {
     if (!status) status = read_model(&arguments, &grid, directory, &config);
     TraceOptions options = {directory[0] ? directory : NULL,
                             arguments.input,
+                            arguments.first,
                             arguments.out,
                             arguments.training,
                             arguments.against,

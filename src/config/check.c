@@ -31,8 +31,7 @@ static int check_model(const Config *c) {
             kind, c->data.kind);
     Config defaults;
     config_defaults(&defaults);
-    /* An mlp passes a decoder's keys over: it may be a decoder's file with a few --set. */
-    for (int i = 0; i < OPTION_COUNT && !config_is_mlp(c); i++)
+    for (int i = 0; i < OPTION_COUNT; i++)
         if (options[i].only && !is(kind, options[i].only) &&
             !option_equal(&options[i], c, &defaults))
             return error_set(WEFT_USAGE,

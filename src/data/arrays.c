@@ -56,7 +56,8 @@ static const PlainType *plain_type(hid_t type) {
 /* ---- one dataset ---- */
 
 typedef struct {
-    const char *key; /* of the config that gives the width */
+    const char *key;     /* of the config that gives the width */
+    const char *missing; /* what to say then */
     char *name;
     int64_t width;   /* of a row */
     int64_t classes; /* 0: any number */
@@ -206,7 +207,7 @@ static int open_array(const ArraySource *source, Array *array) {
     if (access < 0 ||
         H5Pset_chunk_cache(access, CACHE_SLOTS, CACHE_BYTES, H5D_CHUNK_CACHE_W0_DEFAULT) < 0 ||
         (array->dataset = H5Dopen2(source->id, array->name, access)) < 0)
-        status = hdf5_failed(source, array, "is missing or no dataset");
+        status = hdf5_failed(source, array, array->missing);
     if (!status) status = check_file(source, array);
     if (!status &&
         ((type = H5Dget_type(array->dataset)) < 0 || (space = H5Dget_space(array->dataset)) < 0))
@@ -243,12 +244,16 @@ static bool exists(const ArraySource *source, const char *name) {
 
 static int open_datasets(ArraySource *source, const ArraySpec *spec) {
     static const char *const keys[] = {"model.inputs", "model.outputs"};
+    static const char *const missing[] = {
+        "is missing or no dataset; data.inputs is to name one of the file's (h5ls lists them)",
+        "is missing or no dataset; data.targets is to name one of the file's (h5ls lists them)"};
     int parts = spec->unlabelled && !exists(source, spec->name[ARRAY_TARGETS]) ? ARRAY_TARGETS
                                                                                : ARRAY_PARTS;
     for (int part = 0; part < parts; part++) {
         Array *array = &source->array[part];
         bool classes = part == ARRAY_TARGETS && spec->classes;
         array->key = keys[part];
+        array->missing = missing[part];
         array->name = strdup(spec->name[part]);
         array->width = classes ? 1 : spec->width[part];
         array->classes = classes ? spec->width[part] : 0;

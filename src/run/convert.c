@@ -40,7 +40,9 @@ static int open_source(Work *work) {
     const ConvertRequest *request = work->request;
     WeightsDeclaration declaration = request->source;
     const PackingLayout *to = packing_layout_find(request->layout);
-    if (!to) return error_set(WEFT_USAGE, "--to %s: there is no such layout", request->layout);
+    if (!to)
+        return error_set(WEFT_USAGE, "--to %s: there is no such layout; there are %s",
+                         request->layout, packing_layout_list());
     declaration.parts[PACKING_SHARDS] = to->cut == PACKING_SHARDS ? 0 : request->shards;
     declaration.parts[PACKING_RANKS] = to->cut == PACKING_RANKS ? 0 : request->ranks;
     int status = weights_open(&work->source, &declaration);
@@ -61,7 +63,8 @@ static int plan_target(Work *work) {
     packing->layout = packing_layout_find(request->layout);
     packing->names = packing_names_find(request->names ? request->names : packing_names[0].name);
     if (!packing->names)
-        return error_set(WEFT_USAGE, "--names %s: there are no such names", request->names);
+        return error_set(WEFT_USAGE, "--names %s: there are no such names; there are %s",
+                         request->names, packing_names_list());
     packing->parts = 1;
     if (packing->layout->cut == PACKING_SHARDS)
         packing->parts = request->shards ? request->shards : default_shards(&work->source);

@@ -188,10 +188,12 @@ static int compare_outputs(const KnownRowPath *a, const KnownRowPath *b, int64_t
         most = difference;
     }
     if (worst < 0) return 0;
-    return error_set(WEFT_CHECK,
-                     "the FFN of layer %d takes a known row to %.17g in channel %" PRId64
-                     " by the weights as they lie in %s, and to %.17g by those in %s",
-                     layer, left[worst], worst, a->where, right[worst], b->where);
+    return error_set(
+        WEFT_CHECK,
+        "the FFN of layer %d takes a known row to %.17g in channel %" PRId64
+        " by the weights as they lie in %s, and to %.17g by those in %s: they are not the "
+        "same function; is their layout, activation or bias declared wrongly?",
+        layer, left[worst], worst, a->where, right[worst], b->where);
 }
 
 /* `memory`: x, and the outputs of both. */

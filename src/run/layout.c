@@ -95,9 +95,10 @@ void layout_describe(const LayoutChoice *choice, int ranks, char *text, size_t c
     int used = choice->tp * choice->dp;
     char idle[32] = "";
     if (used < ranks) snprintf(idle, sizeof idle, " (%d idle)", ranks - used);
-    snprintf(text, capacity,
-             "layout tp %d x dp %d on %d rank%s%s: the busiest does %.1f %% of the products, so at "
-             "best %.2f times as fast as one",
-             choice->tp, choice->dp, ranks, ranks == 1 ? "" : "s", idle, 100 * choice->load,
-             1 / choice->load);
+    int length = snprintf(text, capacity, "layout tp %d x dp %d on %d rank%s%s", choice->tp,
+                          choice->dp, ranks, ranks == 1 ? "" : "s", idle);
+    if (used > 1 && length >= 0 && (size_t)length < capacity)
+        snprintf(text + length, capacity - (size_t)length,
+                 ": the busiest does %.1f %% of the products, so at best %.2f times as fast as one",
+                 100 * choice->load, 1 / choice->load);
 }

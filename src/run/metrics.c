@@ -152,10 +152,10 @@ void metrics_progress(Metrics *metrics, const StepReport *r) {
     if (r->evaluated) progress_held_out(r, held, sizeof held);
     if (!r->words.rows) snprintf(bits, sizeof bits, "  %.4f bpb", r->loss / M_LN2);
     snprintf(line, sizeof line,
-             "step %lld/%lld  loss %.4f%s  lr %.2e  norm %.3f  %.0f %s/s  comm %.0f%%  ETA %s%s",
-             (long long)r->step, (long long)r->steps, r->loss, bits, r->rate, r->norm,
-             (double)r->step_tokens / r->seconds, r->words.rows ? "rows" : "tok",
-             100 * r->communication / r->seconds, eta, held);
+             "step %lld/%lld  loss %.4f%s%s  ETA %s  %.0f %s/s  lr %.2e  norm %.3f  comm %.0f%%",
+             (long long)r->step, (long long)r->steps, r->loss, bits, held, eta,
+             (double)r->step_tokens / r->seconds, r->words.rows ? "rows" : "tok", r->rate, r->norm,
+             100 * r->communication / r->seconds);
     if (metrics->columns)
         log_progress(line, metrics->columns - 1, r->evaluated || r->step == r->steps);
     else

@@ -36,8 +36,8 @@ typedef struct {
     TraceFile file;
     Waiting *waiting;
     int64_t first, count, capacity; /* waiting[i] has place first + i */
-    int64_t targets;                /* that the loss is the mean over */
-    int status;                     /* of this rank, then agreed */
+    const TraceInput *input;
+    int status; /* of this rank, then agreed */
 } Trace;
 
 static bool writes(const Trace *trace) { return group_rank(trace->grid, GROUP_GRID) == 0; }
@@ -51,10 +51,26 @@ static Shape shape_of(const Seen *seen) {
     return shape;
 }
 
+/* Beside the logits of normalised numbers: the same in the data's units. */
+static int put_outputs(Trace *trace, const TraceBlock *logits) {
+    size_t bytes = (size_t)(logits->count * logits->cols) * sizeof(real);
+    real *outputs = memory_allocate(bytes, "outputs");
+    if (!outputs) return WEFT_RUNTIME;
+    memcpy(outputs, logits->data, bytes);
+    trace_input_undo(trace->input, logits->count, logits->cols, outputs);
+    TraceBlock block = *logits;
+    block.data = outputs;
+    int status = trace_put(&trace->file, "outputs", &block);
+    free(outputs);
+    return status;
+}
+
 static int put(Trace *trace, const Shape *shape, const real *data) {
     if (!writes(trace)) return 0;
     TraceBlock block = {shape->rows, shape->cols, shape->row, shape->height, data};
-    return trace_put(&trace->file, shape->name, &block);
+    int status = trace_put(&trace->file, shape->name, &block);
+    bool beside = !strcmp(shape->name, "logits") && trace_input_has_units(trace->input);
+    return !status && beside ? put_outputs(trace, &block) : status;
 }
 
 /* Zeroed, for whole words. */
@@ -150,11 +166,11 @@ static void see(void *context, const Seen *seen) {
     }
     trace->status = write_all_before(trace, seen->place);
     if (trace->status) return;
-    if (!strcmp(seen->name, "loss") && !trace->targets) return;
+    if (!strcmp(seen->name, "loss") && !trace->input->targets) return;
     Shape shape = shape_of(seen);
     real mean, *data = seen->data.data;
     if (!strcmp(seen->name, "loss")) { /* shown as the sum */
-        mean = (real)((double)*data / (double)trace->targets);
+        mean = (real)((double)*data / (double)trace->input->targets);
         data = &mean;
     }
     trace->status = comm_agree(trace->grid, GROUP_GRID, put(trace, &shape, data));
@@ -250,8 +266,9 @@ int trace_run(const Config *config, const TraceOptions *options, const Session *
     Grid *grid = session->grid;
     Model model = {0};
     TraceInput input;
-    Trace trace = {.grid = grid, .file = {.file = {.id = -1}}};
-    int status = trace_input_read(&input, config, options->directory, options->input, grid);
+    Trace trace = {.grid = grid, .input = &input, .file = {.file = {.id = -1}}};
+    int status =
+        trace_input_read(&input, config, options->directory, options->input, options->first, grid);
     if (!status) {
         ModelConfig shape = setup_model(config, input.sequences, session->threads);
         status = model_declare(&model, &shape, grid->tensor_rank, grid->tp);
@@ -261,7 +278,6 @@ int trace_run(const Config *config, const TraceOptions *options, const Session *
     if (!status) status = load(&model, options);
     if (!status && writes(&trace)) status = begin_file(&trace, config, options, &input);
     status = comm_agree(grid, GROUP_GRID, status);
-    trace.targets = input.targets;
     if (!status) status = follow(&trace, &model, options, &input);
     if (!status && options->against) {
         if (writes(&trace))

@@ -13,8 +13,17 @@ typedef struct {
     Hdf5File mine, other;
     double tolerance, largest; /* relative */
     int compared, missing, different;
-    char first[512]; /* that differs */
+    char first[512];   /* that differs */
+    char absent[1024]; /* names of ours that the other file hasn't, as far as they fit */
 } Comparison;
+
+static void add_missing(Comparison *comparison, const char *name) {
+    size_t used = strlen(comparison->absent), capacity = sizeof comparison->absent - used;
+    int length = snprintf(comparison->absent + used, capacity, "%s%s",
+                          comparison->missing++ ? ", " : "", name);
+    if (length < 0 || (size_t)length >= capacity)
+        memcpy(comparison->absent + sizeof comparison->absent - 4, "...", 4);
+}
 
 /* The largest |a - b|, and where; NaN and infinity equal themselves. */
 static double difference(int64_t n, const double *a, const double *b, int64_t *where) {
@@ -63,15 +72,14 @@ static int compare_tensor(Comparison *comparison, const char *name) {
     if (!status && mine && other)
         compare(comparison, name, dims, mine, other);
     else if (!status && mine)
-        comparison->missing++;
+        add_missing(comparison, name);
     free(mine);
     free(other);
     return status;
 }
 
 static int verdict(const Comparison *comparison, const char *other) {
-    if (comparison->missing)
-        log_print("%s has no such tensor as %d others\n", other, comparison->missing);
+    if (comparison->missing) log_print("%s has none of these: %s\n", other, comparison->absent);
     if (!comparison->compared)
         return error_set(WEFT_INPUT, "%s has no tensor of a trace (see `order` of ours)", other);
     if (!comparison->different) {

@@ -15,26 +15,29 @@
 /* ---- tokens ---- */
 
 /* tokens [T] and targets [T], on one rank. */
-static int read_window(const TraceInput *input, const Config *config, const char *path) {
+static int read_window(const TraceInput *input, const Config *config, const char *path,
+                       int64_t first) {
     TokenSource *source = NULL;
     int32_t *tokens = input->batch.tokens, *targets = input->batch.targets;
     int64_t rows = input->rows;
     int status = source_open(&source, path, config->data.kind, (int)config->data.token_bytes,
                              config->model.vocab);
     if (status) return status;
-    int64_t length = source_length(source), used = length < rows ? length : rows;
+    int64_t length = source_length(source) - first, used = length < rows ? length : rows;
     int64_t known = length - 1 < rows ? length - 1 : rows; /* targets */
     if (known < 1)
-        status = error_set(WEFT_INPUT, "%s: 1 token: at least 2 are needed to predict one", path);
-    if (!status) status = source_read(source, 0, used, tokens);
-    if (!status) status = source_read(source, 1, known, targets);
+        status = error_set(WEFT_INPUT,
+                           "%s: %lld tokens from %lld on: at least 2 are needed to predict one",
+                           path, (long long)(length < 0 ? 0 : length), (long long)first);
+    if (!status) status = source_read(source, first, used, tokens);
+    if (!status) status = source_read(source, first + 1, known, targets);
     for (int64_t t = known; t < rows; t++) targets[t] = -1;
     if (!status && length > rows + 1)
-        log_info("%s has %lld tokens: the model reads the first %lld (model.context)", path,
-                 (long long)length, (long long)rows);
+        log_info("%s: the model reads %lld tokens (model.context) from %lld on, of %lld", path,
+                 (long long)rows, (long long)first, (long long)(first + length));
     if (!status && length < rows)
-        log_info("%s has %lld tokens: the window of %lld is padded with token 0", path,
-                 (long long)length, (long long)rows);
+        log_info("%s has %lld tokens from %lld on: the window of %lld is padded with token 0", path,
+                 (long long)length, (long long)first, (long long)rows);
     source_close(source);
     return status;
 }
@@ -47,9 +50,11 @@ static int take_tokens(TraceInput *input, const Config *config) {
     return input->batch.tokens && input->batch.targets ? 0 : WEFT_RUNTIME;
 }
 
-static int read_tokens(TraceInput *input, const Config *config, const char *path, Grid *grid) {
+static int read_tokens(TraceInput *input, const Config *config, const char *path, int64_t first,
+                       Grid *grid) {
     int status = take_tokens(input, config);
-    if (!status && group_rank(grid, GROUP_GRID) == 0) status = read_window(input, config, path);
+    if (!status && group_rank(grid, GROUP_GRID) == 0)
+        status = read_window(input, config, path, first);
     return comm_agree(grid, GROUP_GRID, status);
 }
 
@@ -102,26 +107,26 @@ static int find_normalisation(Normalisation *normalisation, const DatasetSpec *s
 }
 
 /* One part of all rows, on one rank. */
-static int read_part(const TraceInput *input, const ArraySource *source,
-                     const Normalisation *normalisation, ArrayPart part) {
+static int read_part(const TraceInput *input, const ArraySource *source, int64_t first,
+                     ArrayPart part) {
     const Microbatch *batch = &input->batch;
     int64_t width = arrays_width(source, part);
     Tensor to = part == ARRAY_INPUTS ? batch->inputs : batch->values;
     double *values =
         memory_allocate((size_t)(input->rows * width) * sizeof *values, "rows of the input");
-    int status = values ? arrays_read(source, part, 0, input->rows, values) : WEFT_RUNTIME;
-    if (!status && to.data) normalise(normalisation, part, values, input->rows, width, to.data);
+    int status = values ? arrays_read(source, part, first, input->rows, values) : WEFT_RUNTIME;
+    if (!status && to.data)
+        normalise(&input->normalisation, part, values, input->rows, width, to.data);
     for (int64_t t = 0; !status && !to.data && t < input->rows; t++)
         batch->targets[t] = (int32_t)values[t]; /* classes */
     free(values);
     return status;
 }
 
-static int read_parts(const TraceInput *input, const ArraySource *source,
-                      const Normalisation *normalisation) {
-    int status = read_part(input, source, normalisation, ARRAY_INPUTS);
+static int read_parts(const TraceInput *input, const ArraySource *source, int64_t first) {
+    int status = read_part(input, source, first, ARRAY_INPUTS);
     if (status || arrays_has(source, ARRAY_TARGETS))
-        return status ? status : read_part(input, source, normalisation, ARRAY_TARGETS);
+        return status ? status : read_part(input, source, first, ARRAY_TARGETS);
     Tensor values = input->batch.values;
     if (values.data) memset(values.data, 0, (size_t)(values.rows * values.cols) * sizeof(real));
     for (int64_t t = 0; t < input->rows; t++) input->batch.targets[t] = -1;
@@ -129,7 +134,7 @@ static int read_parts(const TraceInput *input, const ArraySource *source,
 }
 
 static int open_rows(TraceInput *input, ArraySource **source, const DatasetSpec *spec,
-                     const char *path) {
+                     const char *path, int64_t first) {
     ArraySpec arrays = spec->arrays;
     arrays.unlabelled = true;
     int status = arrays_open(source, path, &arrays);
@@ -137,30 +142,33 @@ static int open_rows(TraceInput *input, ArraySource **source, const DatasetSpec 
     if (!arrays_has(*source, ARRAY_TARGETS))
         log_info("%s has no dataset %s (data.targets): outputs without a loss", path,
                  arrays.name[ARRAY_TARGETS]);
-    int64_t rows = arrays_rows(*source);
+    int64_t all = arrays_rows(*source), rows = all - first;
+    if (rows < 1)
+        return error_set(WEFT_INPUT, "%s: there are %lld rows in it, none from %lld on", path,
+                         (long long)all, (long long)first);
     input->rows = rows < TRACE_ROWS ? rows : TRACE_ROWS;
     if (input->rows < rows)
-        log_info("%s has %lld rows: the model reads the first %lld", path, (long long)rows,
-                 (long long)input->rows);
-    return rows ? 0 : error_set(WEFT_INPUT, "%s: there are no rows in it", path);
+        log_info("%s: the model reads %lld rows from %lld on, of %lld; --first %lld goes on", path,
+                 (long long)input->rows, (long long)first, (long long)all,
+                 (long long)(first + input->rows));
+    return 0;
 }
 
 static int read_rows(TraceInput *input, const Config *config, const char *directory,
-                     const char *path, Grid *grid) {
+                     const char *path, int64_t first, Grid *grid) {
     DatasetSpec spec = setup_dataset(config);
-    Normalisation normalisation = {.known = false};
     ArraySource *source = NULL;
     bool reads = group_rank(grid, GROUP_GRID) == 0;
-    int status = comm_agree(grid, GROUP_GRID, reads ? open_rows(input, &source, &spec, path) : 0);
+    int status =
+        comm_agree(grid, GROUP_GRID, reads ? open_rows(input, &source, &spec, path, first) : 0);
     if (!status) {
         comm_broadcast(grid, GROUP_GRID, &input->rows, sizeof input->rows, 0);
         input->sequences = input->rows;
         status = take_rows(input, &spec.arrays);
-        if (!status && reads) status = find_normalisation(&normalisation, &spec, directory);
-        if (!status && reads) status = read_parts(input, source, &normalisation);
+        if (!status && reads) status = find_normalisation(&input->normalisation, &spec, directory);
+        if (!status && reads) status = read_parts(input, source, first);
         status = comm_agree(grid, GROUP_GRID, status);
     }
-    normalisation_close(&normalisation);
     if (source) arrays_close(source);
     return status;
 }
@@ -174,10 +182,10 @@ static void share(Grid *grid, Tensor tensor) {
 }
 
 int trace_input_read(TraceInput *input, const Config *config, const char *directory,
-                     const char *path, Grid *grid) {
+                     const char *path, int64_t first, Grid *grid) {
     *input = (TraceInput){.targets = 0};
-    int status = !config_is_mlp(config) ? read_tokens(input, config, path, grid)
-                                        : read_rows(input, config, directory, path, grid);
+    int status = !config_is_mlp(config) ? read_tokens(input, config, path, first, grid)
+                                        : read_rows(input, config, directory, path, first, grid);
     if (status) return status;
     const Microbatch *batch = &input->batch;
     size_t bytes = (size_t)input->rows * sizeof(int32_t);
@@ -194,6 +202,7 @@ void trace_input_release(TraceInput *input) {
     free(input->batch.targets);
     free(input->batch.inputs.data);
     free(input->batch.values.data);
+    normalisation_close(&input->normalisation);
     *input = (TraceInput){.targets = 0};
 }
 
@@ -209,4 +218,15 @@ int trace_input_write(const TraceInput *input, TraceFile *file) {
     if (status || !input->targets) return status;
     return batch->values.data ? write_tensor(file, "targets", batch->values)
                               : trace_put_integers(file, "targets", batch->targets, input->rows);
+}
+
+bool trace_input_has_units(const TraceInput *input) {
+    return input->normalisation.known && input->normalisation.columns[ARRAY_TARGETS] > 0;
+}
+
+void trace_input_undo(const TraceInput *input, int64_t rows, int64_t cols, real *outputs) {
+    const double *mean = input->normalisation.mean[ARRAY_TARGETS];
+    const double *scale = input->normalisation.scale[ARRAY_TARGETS];
+    for (int64_t i = 0; i < rows * cols; i++)
+        outputs[i] = (real)((double)outputs[i] * scale[i % cols] + mean[i % cols]);
 }

@@ -156,8 +156,12 @@ static int take_layout(Packing *packing, const char *path, int code, const char 
                          path);
     packing->layout = packing_layout_find(layout);
     packing->names = packing_names_find(names ? names : packing_names[0].name);
-    if (!packing->layout) return error_set(code, "%s: there is no layout %s", path, layout);
-    return packing->names ? 0 : error_set(code, "%s: there are no names %s", path, names);
+    if (!packing->layout)
+        return error_set(code, "%s: there is no layout %s; there are %s", path, layout,
+                         packing_layout_list());
+    return packing->names ? 0
+                          : error_set(code, "%s: there are no names %s; there are %s", path, names,
+                                      packing_names_list());
 }
 
 static const char *const part_options[] = {NULL, "--shards", "--ranks"};

@@ -48,7 +48,7 @@ trace() {
 }
 
 trace first one
-passes "trace" ended 0 "first.h5: 32 tensors" "the model reads the first 32"
+passes "trace" ended 0 "first.h5: 32 tensors" "the model reads 32 tokens"
 trace threads 2 --tp 2 --set run.threads=2 --set train.recompute=block
 passes "the same bytes on tp 2 with 2 threads" cmp "$t/first.h5" "$t/threads.h5"
 trace three 4 --tp 3 --set train.recompute=act --against "$t/first.h5"
@@ -82,7 +82,7 @@ passes "and the other says so" grep -q "exists already\|another process is makin
 
 head -c 9 tests/data/tiny.txt >"$t/short.txt"
 ask short one trace "$config" --input "$t/short.txt" --out "$t/short.h5"
-passes "a short text is padded" ended 0 "has 9 tokens: the window of 32 is padded" "over 8 targets"
+passes "a short text is padded" ended 0 "has 9 tokens from 0 on: the window of 32 is padded" "over 8 targets"
 ask none one trace "$config" --input "$t/none.txt" --out "$t/none.h5"
 passes "no input" ended 3 "none.txt"
 ask nameless one trace "$config"
@@ -144,13 +144,26 @@ passes "gradcheck of an mlp" ended 0 "gradcheck: pass: 14 tensors" "output.bias"
 train rows 2
 passes "an mlp is trained" ended 0
 ask one one trace "$t/rows" --input "$t/rows.h5" --out "$t/rows-1.h5"
-passes "trace of an mlp" ended 0 "rows-1.h5: 18 tensors" "over 40 targets"
+passes "trace of an mlp" ended 0 "rows-1.h5: 19 tensors" "over 40 targets"
 ask three 3 trace "$t/rows" --input "$t/rows.h5" --out "$t/rows-3.h5" --tp 3
 passes "the same bytes on tp 3" cmp "$t/rows-1.h5" "$t/rows-3.h5"
 ask blind 3 trace "$t/rows" --input "$t/rows.h5" --out "$t/blind.h5" --set data.targets=nothing \
     --tp 3 --against "$t/rows-1.h5"
-passes "outputs of rows without targets" ended 0 "blind.h5: 16 tensors, no targets and no loss" \
-    "has no dataset nothing" "trace: pass: 16 tensors within 0.0e+00"
+passes "outputs of rows without targets" ended 0 "blind.h5: 17 tensors, no targets and no loss" \
+    "has no dataset nothing" "trace: pass: 17 tensors within 0.0e+00"
+number() { h5dump -d "$1" -s "3,$3" -c 1,1 "$2" | sed -n 's/.*(3,[0-9]*): //p'; } # DATASET FILE COLUMN
+units() { # COLUMN: outputs are logits * scale + mean
+    local in='.normalisation.targets' manifest
+    manifest=$(echo "$t"/rows/step-*/manifest.json)
+    echo "$(number logits "$t/blind.h5" "$1") $(jq "$in.scale[$1]" "$manifest")" \
+        "$(jq "$in.mean[$1]" "$manifest") $(number outputs "$t/blind.h5" "$1")" |
+        awk '{ print; d = $1 * $2 + $3 - $4; exit !(NF == 4 && d * d < 1e-10 * (1 + $4 * $4)) }'
+}
+passes "outputs are in the units of the data" units 2
+ask later one trace "$t/rows" --input "$t/rows.h5" --out "$t/later.h5" --first 25
+passes "from a row on" ended 0 "over 15 targets"
+ask beyond one trace "$t/rows" --input "$t/rows.h5" --out "$t/beyond.h5" --first 40
+passes "beyond the last row" ended 3 "there are 40 rows in it, none from 40 on"
 ask start 3 trace "$config" --input "$t/rows.h5" --out "$t/rows-0.h5" --against "$t/rows-1.h5"
 passes "normalised alike before training" ended 1 "trace: fail: input, element"
 passes "nothing is left beside" test -z "$(find "$t" -name "*.tmp*")"

@@ -121,8 +121,10 @@ START_TEST(keys_of_an_mlp_must_agree) {
         {{"model.outputs=1"}, "model.outputs = 1: under model.loss = cross_entropy at least 2"},
         {{"model.outputs=1", "model.loss=squared_error"}, NULL},
         {{"model.outputs=0", "model.loss=squared_error"}, "squared_error at least 1"},
-        /* a decoder's keys don't matter */
-        {{"model.heads=3", "model.d_model=7", "model.vocab=1", "model.context=2147483647"}, NULL},
+        {{"model.d_model=7", "model.context=2147483647"}, NULL}, /* of one row, whatever is said */
+        {{"model.heads=3"}, "model.heads belongs to model.kind = decoder, and model.kind is mlp"},
+        {{"model.vocab=1"}, "model.vocab belongs to model.kind = decoder"},
+        {{"model.tie_embeddings=false"}, "model.tie_embeddings belongs to model.kind = decoder"},
         {{"model.inputs=2147483647", "model.d_model=1024"}, "model.inputs * model.d_model"},
         {{"model.outputs=2147483647", "model.d_model=1024"}, "model.outputs * model.d_model"},
         {{"ffn.d_ff=2147483647"}, "model.d_model * ffn.d_ff * model.layers"},
