@@ -99,8 +99,9 @@ trajectory() {
     done <"$t/$1/metrics.jsonl"
 }
 
-# The last line that train and inspect print. (Open MPI 5 ends a failed job with a NUL.)
-fingerprint() { grep -a '^fingerprint [0-9a-f]\{32\} step [0-9]*$' "$t/$1.out" | tail -n 1; }
+# The last line that train and inspect print. (Open MPI 5 ends a failed job with a NUL, and may put
+# a line of stdout within one of stderr.)
+fingerprint() { grep -ao 'fingerprint [0-9a-f]\{32\} step [0-9]*$' "$t/$1.out" | tail -n 1; }
 
 # has_metrics NAME N: its metrics are those of steps 1 to N.
 has_metrics() {
