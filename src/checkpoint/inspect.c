@@ -45,36 +45,44 @@ static int print_value(const char *path, const json_t *value) {
     return 0;
 }
 
-/* One line a field: objects as paths, their lists of objects one line an element. */
-static int print_field(const char *path, const json_t *value) {
-    char deeper[PATH];
+/* "path.key", the key quoted where it isn't a plain name: nobody forges a line. */
+static int add_key(const char *path, const char *key, char longer[PATH]) {
+    const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    json_t *quoted = strspn(key, plain) == strlen(key) ? NULL : json_string(key);
+    char *text = quoted ? json_dumps(quoted, JSON_ENCODE_ANY) : NULL;
+    int status = !quoted || text ? 0 : error_set(WEFT_RUNTIME, "out of memory: %s", path);
+    snprintf(longer, PATH, "%s%s%s", path, path[0] ? "." : "", text ? text : key);
+    free(text);
+    json_decref(quoted);
+    return status;
+}
+
+static int print_field(const char *path, const json_t *value);
+
+static int print_object(const char *path, const json_t *object) {
+    const char *key;
+    json_t *value;
     int status = 0;
-    if (json_is_object(value)) {
-        const char *key;
-        json_t *inner;
-        json_object_foreach((json_t *)value, key, inner) {
-            snprintf(deeper, sizeof deeper, "%s.%s", path, key);
-            if (!status) status = print_field(deeper, inner);
-        }
-    } else if (json_is_object(json_array_get(value, 0))) {
-        size_t i;
-        json_t *element;
-        json_array_foreach(value, i, element) {
-            snprintf(deeper, sizeof deeper, "%s[%zu]", path, i);
-            if (!status) status = print_value(deeper, element);
-        }
-    } else {
-        status = print_value(path, value);
+    if (json_object_size(object) == 0) return print_value(path, object);
+    json_object_foreach((json_t *)object, key, value) {
+        char deeper[PATH];
+        if (!status && (path[0] || is_block(key))) status = add_key(path, key, deeper);
+        if (!status && (path[0] || is_block(key))) status = print_field(deeper, value);
     }
     return status;
 }
 
-static int print_blocks(const json_t *manifest) {
-    const char *key;
-    json_t *value;
+/* One line a field: objects as paths, lists of objects one line an element. */
+static int print_field(const char *path, const json_t *value) {
+    if (json_is_object(value)) return print_object(path, value);
+    if (!json_is_object(json_array_get(value, 0))) return print_value(path, value);
+    size_t i;
+    json_t *element;
     int status = 0;
-    json_object_foreach((json_t *)manifest, key, value) {
-        if (!status && is_block(key)) status = print_field(key, value);
+    json_array_foreach((json_t *)value, i, element) {
+        char deeper[PATH + 32];
+        snprintf(deeper, sizeof deeper, "%s[%zu]", path, i);
+        if (!status) status = print_value(deeper, element);
     }
     return status;
 }
@@ -137,7 +145,7 @@ int checkpoint_inspect(const char *directory, bool pieces) {
               directory, manifest_step(manifest), manifest_tokens(manifest), unit_of(manifest),
               catalog.grid_tensor, catalog.grid_data,
               catalog.roles > 1 ? "with moments" : "values alone");
-    status = print_blocks(manifest);
+    status = print_object("", manifest);
     if (!status)
         log_print("%d tensors, %" PRId64 " parameters\n", catalog.tensors, parameters(&catalog));
     for (int i = 0; !status && i < catalog.tensors; i++) print_tensor(&catalog, i, pieces);

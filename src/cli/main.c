@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "run/identity.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ static int help_on(const char *topic) {
     return usage(stderr);
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
     if (argc < 2) return usage(stderr);
     if (fault_parse_environment()) {
         fprintf(stderr, "weft: %s\n", error_message());
@@ -75,4 +76,12 @@ int main(int argc, char **argv) {
     }
     fprintf(stderr, "weft: there is no command \"%s\"\n", argv[1]);
     return usage(stderr);
+}
+
+/* What was printed may be all that somebody has of it: a full disk isn't passed over. */
+int main(int argc, char **argv) {
+    int code = run(argc, argv);
+    if (!fflush(stdout) && !ferror(stdout)) return code;
+    fprintf(stderr, "weft: error: can't write all of the output: %s\n", strerror(errno));
+    return code ? code : -WEFT_RUNTIME;
 }

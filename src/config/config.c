@@ -16,7 +16,7 @@ enum { FILE_LIMIT = 1 << 20 };
 
 void config_defaults(Config *config) {
     memset(config, 0, sizeof *config);
-    for (int i = 0; i < OPTION_COUNT; i++) option_parse(&options[i], config, options[i].initial);
+    for (int i = 0; i < OPTION_COUNT; i++) option_default(&options[i], config);
 }
 
 /* inih takes lines from read_line, which counts them, and gives each key and value to take_value
@@ -126,7 +126,7 @@ int config_read_text(Config *config, const char *text, const char *name) {
 
 static void set_default(Config *config, const char *ffn_key) {
     const Option *option = &options[option_find("ffn", ffn_key)];
-    option_parse(option, config, option->initial);
+    option_default(option, config);
 }
 
 /* What comes later counts: a rule for the width in place of a number, a number in place of a rule.

@@ -62,8 +62,8 @@ const Option options[OPTION_COUNT] = {
      .help = "up of a gated FFN is within +- this; 0: no limit", .later = true},
     {AT(ffn, linear_offset), OPTION_NUMBER, ROLE_DEFINES, .initial = "0", .low = -1e6, .high = 1e6,
      .help = "added to up of a gated FFN after its clamp", .later = true},
-    {AT(ffn, d_ff), OPTION_INTEGER, ROLE_DEFINES, .initial = "682", .least = 1, .most = MOST,
-     .help = "hidden channels; any number"},
+    {AT(ffn, d_ff), OPTION_INTEGER, ROLE_DEFINES, .initial = "0", .least = 1, .most = MOST,
+     .help = "hidden channels; when not given, as ffn.width says, or 682"},
     {AT(ffn, width), OPTION_CHOICE, .initial = "explicit",
      .choices = "explicit | llama | floor | match",
      .help =
@@ -169,9 +169,10 @@ const Option options[OPTION_COUNT] = {
     {AT(data, kind), OPTION_CHOICE, .initial = "text", .choices = "text | tokens | hdf5",
      .help =
          "text: bytes of a file; tokens: little-endian unsigned integers; hdf5: rows of numbers"},
-    {AT(data, inputs), OPTION_TEXT, .initial = "inputs", .help = "hdf5: dataset [N, model.inputs]"},
+    {AT(data, inputs), OPTION_TEXT, .initial = "inputs", .help = "hdf5: dataset [N, model.inputs]",
+     .only = "mlp"},
     {AT(data, targets), OPTION_TEXT, .initial = "targets",
-     .help = "hdf5: dataset [N, model.outputs], or [N] of classes"},
+     .help = "hdf5: dataset [N, model.outputs], or [N] of classes", .only = "mlp"},
     {AT(data, normalise), OPTION_BOOLEAN, ROLE_DEFINES, .initial = "true",
      .help = "hdf5: inputs (and targets that aren't classes) to mean 0, deviation 1 by column",
      .only = "mlp"},

@@ -58,6 +58,9 @@ int option_unknown_section(const char *section);
  * the value and what is allowed. */
 int option_parse(const Option *option, Config *config, const char *value);
 
+/* The initial value, which may say "not given" by a number that nobody else may give. */
+void option_default(const Option *option, Config *config);
+
 /* The value as option_parse reads it: numbers in the shortest form that gives the same bits. */
 void option_print(const Option *option, const Config *config, FILE *stream);
 

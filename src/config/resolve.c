@@ -1,13 +1,14 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "config/config.h"
-#include "config/options.h"
 #include "config/width.h"
 #include "nn/ffn.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { DEFAULT_D_FF = 682 };
 
 bool config_is_mlp(const Config *config) { return !strcmp(config->model.kind, "mlp"); }
 
@@ -54,16 +55,20 @@ static int resolve_biases(Config *config) {
 
 /* The number instead of the rule, once: a config that says it is resolved keeps its number. */
 static int resolve_width(Config *config) {
-    const Option *d_ff = &options[option_find("ffn", "d_ff")];
-    Config defaults;
-    config_defaults(&defaults);
+    bool given = config->ffn.d_ff != 0;
     if (!strcmp(config->ffn.width, "explicit")) {
+        if (!given) config->ffn.d_ff = DEFAULT_D_FF;
         config->ffn.width_resolved = false;
         return 0;
     }
+    if (config->ffn.width_resolved && !given)
+        return error_set(WEFT_USAGE,
+                         "ffn.width_resolved = true without ffn.d_ff, the number that ffn.width = "
+                         "%s gave: add it, or delete the line",
+                         config->ffn.width);
     if (config->ffn.width_resolved)
         return fault_on("d-ff-recomputed") ? width_of(config, &config->ffn.d_ff, NULL) : 0;
-    if (!option_equal(d_ff, config, &defaults))
+    if (given)
         return error_set(WEFT_USAGE,
                          "ffn.d_ff = %" PRId64 " and ffn.width = %s: both say how wide the FFN is; "
                          "delete one of the lines",

@@ -48,7 +48,7 @@ static void take(Taking *taking, const Option *option) {
     const char *block = block_of(option);
     const json_t *value = json_object_get(json_object_get(taking->function, block), option->key);
     if (!value && option->later) {
-        option_parse(option, taking->config, option->initial);
+        option_default(option, taking->config);
     } else if (!value) {
         error_set(WEFT_INPUT, "function.%s.%s is missing", block, option->key);
         complain(taking);

@@ -172,6 +172,12 @@ int option_parse(const Option *option, Config *config, const char *value) {
     return WEFT_USAGE;
 }
 
+void option_default(const Option *option, Config *config) {
+    Option any = *option;
+    any.least = INT64_MIN;
+    option_parse(&any, config, option->initial);
+}
+
 void option_print(const Option *option, const Config *config, FILE *stream) {
     types[option->type].print(field_of(option, config), stream);
 }

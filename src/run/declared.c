@@ -261,6 +261,29 @@ static void check_tokens(Declared *declared, const json_t *manifest) {
                      (long long)config->model.context, (long long)wanted);
 }
 
+static void check_text(Declared *declared, const char *path, const json_t *value) {
+    if (!json_is_string(value) || !json_string_length(value))
+        findings_add(&declared->findings, "%s is %s", path, value ? "no text" : "missing");
+}
+
+/* Who computed it, and from which data. */
+static void check_origins(Declared *declared, const json_t *manifest) {
+    static const char *const fields[] = {"project", "revision", "file", "symbol"};
+    const json_t *who = json_object_get(manifest, "implementation");
+    char path[PATH];
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        snprintf(path, sizeof path, "implementation.%s", fields[i]);
+        check_text(declared, path, json_object_get(who, fields[i]));
+    }
+    if (!json_is_integer(json_object_get(who, "numerics_version")))
+        findings_add(&declared->findings, "implementation.numerics_version is no whole number");
+    const json_t *digest = json_object_get(manifest, "training_data_digest");
+    check_text(declared, "training_data_digest", digest);
+    Hash128 parsed;
+    if (json_is_string(digest) && hash_parse(json_string_value(digest), &parsed))
+        findings_add(&declared->findings, "training_data_digest is no digest of 32 hex digits");
+}
+
 static int compare_details(Declared *declared, const json_t *manifest) {
     const char *key;
     json_t *value, *details = config_details(&declared->config);
@@ -289,6 +312,7 @@ int declared_read(const json_t *manifest, Declared *declared) {
         findings_add(&declared->findings, "function: %s", error_message());
         declared->usable = false;
     }
+    if (!status) check_origins(declared, manifest);
     if (!status && declared->usable) check_width(declared);
     if (!status && declared->usable) check_tokens(declared, manifest);
     if (!status && declared->usable) status = check_normalisation(declared, manifest);

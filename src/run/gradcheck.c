@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIRECTIONS = 2, PATIENCE = 600 /* seconds that go without a warning */ };
+/* PATIENCE: seconds that go without a warning. A tensor has LEAST_SAMPLED elements or more for each
+ * of --samples, if it is of few shards: an element near a kink tells nothing. */
+enum { DIRECTIONS = 2, PATIENCE = 600, LEAST_SAMPLED = 5 };
 
 /* A tensor that moves the loss by less than this share of it, when moved by its own magnitude, is
  * measured as if it did: rounding alone moves the loss. */
@@ -240,7 +242,8 @@ static int list_parts(Check *check) {
     Part *part = check->part;
     for (int t = 0; t < tensors(check); t++)
         for (int s = 0; s < shards_of(check, t); s++) {
-            int64_t size = size_of(check, t, s), wanted = 1 + check->options.samples;
+            int64_t size = size_of(check, t, s), times = 1 + LEAST_SAMPLED / shards_of(check, t);
+            int64_t wanted = 1 + times * check->options.samples;
             *part = (Part){t, s, check->elements, size < wanted ? size : wanted};
             check->elements += part++->count;
         }

@@ -152,11 +152,13 @@ ask blind 3 trace "$t/rows" --input "$t/rows.h5" --out "$t/blind.h5" --set data.
 passes "outputs of rows without targets" ended 0 "blind.h5: 17 tensors, no targets and no loss" \
     "has no dataset nothing" "trace: pass: 17 tensors within 0.0e+00"
 number() { h5dump -d "$1" -s "3,$3" -c 1,1 "$2" | sed -n 's/.*(3,[0-9]*): //p'; } # DATASET FILE COLUMN
+moment() { # NAME COLUMN: of the targets' normalisation
+    "$weft" inspect "$t/rows" | sed -n "s/^normalisation.targets.$1 = \\[\\(.*\\)\\]/\\1/p" |
+        cut -d , -f $(($2 + 1))
+}
 units() { # COLUMN: outputs are logits * scale + mean
-    local in='.normalisation.targets' manifest
-    manifest=$(echo "$t"/rows/step-*/manifest.json)
-    echo "$(number logits "$t/blind.h5" "$1") $(jq "$in.scale[$1]" "$manifest")" \
-        "$(jq "$in.mean[$1]" "$manifest") $(number outputs "$t/blind.h5" "$1")" |
+    echo "$(number logits "$t/blind.h5" "$1") $(moment scale "$1") $(moment mean "$1")" \
+        "$(number outputs "$t/blind.h5" "$1")" |
         awk '{ print; d = $1 * $2 + $3 - $4; exit !(NF == 4 && d * d < 1e-10 * (1 + $4 * $4)) }'
 }
 passes "outputs are in the units of the data" units 2

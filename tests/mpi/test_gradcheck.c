@@ -18,13 +18,11 @@ static const char *const decoder[] = {"model.d_model=16", "model.heads=2",  "mod
                                       "grid.data=2",      "model.layers=1", "train.global_batch=2",
                                       "ffn.bias=true",    "init.std=0.3",   NULL};
 
-static const char *const mlp[] = {"model.kind=mlp",       "model.inputs=5",
-                                  "model.outputs=4",      "model.d_model=16",
-                                  "ffn.d_ff=23",          "grid.tensor=3",
-                                  "grid.data=2",          "model.layers=2",
-                                  "train.global_batch=8", "train.micro_batch=4",
-                                  "data.kind=hdf5",       "data.held_out=0",
-                                  "eval.every=0",         NULL};
+static const char *const mlp[] = {
+    "model.kind=mlp",       "model.inputs=5",      "model.outputs=4",  "model.d_model=16",
+    "ffn.d_ff=23",          "grid.tensor=3",       "grid.data=2",      "model.layers=2",
+    "train.global_batch=8", "train.micro_batch=4", "data.kind=hdf5",   "data.held_out=0",
+    "eval.every=0",         "model.heads=8",       "model.kv_heads=4", NULL};
 
 typedef struct {
     const char *kind, *activation, *more; /* more: one assignment, or NULL */

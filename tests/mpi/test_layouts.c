@@ -67,6 +67,8 @@ static Config mlp_config(void) {
                                "train.global_batch=88",
                                "optim.clip=0.01",
                                "model.loss=squared_error",
+                               "model.heads=8",
+                               "model.kv_heads=4",
                                train};
     return config_of(set, sizeof set / sizeof *set);
 }

@@ -40,7 +40,11 @@ static void make_blocks(ModelCheckpoint *made) {
     made->origin = json_pack("{s:s, s:s}", "host", "here", "config", text);
     free(text);
     ck_assert(made->function && made->details && made->origin);
-    json_object_set_new(made->details, "training_data_digest", json_string("of the text"));
+    json_object_set_new(made->details, "training_data_digest",
+                        json_string("00112233445566778899aabbccddeeff"));
+    json_object_set_new(made->details, "implementation",
+                        json_pack("{s:s, s:s, s:s, s:s, s:i}", "project", "weft", "revision", "1",
+                                  "file", "none", "symbol", "none", "numerics_version", 1));
     int tensor = (int)made->config.grid.tensor, data = (int)made->config.grid.data;
     made->state = (CheckpointState){
         .grid_tensor = tensor,
@@ -59,6 +63,7 @@ void model_checkpoint_declare(ModelCheckpoint *made, const char *const *settings
     config_defaults(&made->config);
     set_all(&made->config, small);
     set_all(&made->config, settings);
+    if (made->config.ffn.d_ff == 0) made->config.ffn.d_ff = 682; /* a rule's, resolved by others */
     ck_assert_msg(config_check(&made->config) == 0, "%s", error_message());
     ModelConfig shape = setup_model(&made->config, made->config.train.micro_batch, 1);
     ck_assert_int_eq(model_declare(&made->model, &shape, 0, 1), 0);

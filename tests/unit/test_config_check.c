@@ -22,6 +22,7 @@ static Config sound_config(void) {
     config_defaults(&config);
     set(&config, "run.dir=runs/x");
     set(&config, "data.train=x.txt");
+    set(&config, "ffn.d_ff=682");
     return config;
 }
 

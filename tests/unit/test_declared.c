@@ -215,7 +215,7 @@ static json_t *with_normalisation(const char *block, const int64_t columns[ARRAY
 #define NONE    "'targets': {'mean': [], 'scale': []}"
 #define MLP_OF(loss)                                                                               \
     SETTINGS("model.kind=mlp", "data.kind=hdf5", "model.inputs=2", "model.outputs=3",              \
-             "model.context=1", loss, SMALL)
+             "model.context=1", "model.heads=8", "model.kv_heads=4", loss, SMALL)
 
 /* A digest goes with the numbers in each case. */
 START_TEST(normalisation_has_a_number_for_each_column) {

@@ -200,7 +200,7 @@ START_TEST(the_manifest_tells_of_the_source_and_of_each_reshard) {
     text = json_string_value(json_object_get(origin, "config"));
     ck_assert_ptr_nonnull(strstr(text, "[grid]\ntensor = 2\ndata = 3\n"));
     ck_assert_str_eq(json_string_value(json_object_get(manifest, "training_data_digest")),
-                     "of the text");
+                     "00112233445566778899aabbccddeeff");
     json_decref(manifest);
     ck_assert_int_eq(files_remove_tree(scratch), 0);
 }

@@ -17,7 +17,7 @@
 #define SMALL "model.layers=2", "grid.tensor=3", "grid.data=2"
 #define MLP                                                                                        \
     "model.kind=mlp", "data.kind=hdf5", "model.inputs=5", "model.outputs=3", "model.context=1",    \
-        "data.normalise=false"
+        "data.normalise=false", "model.heads=8", "model.kv_heads=4"
 
 static StaticRig rig;
 
