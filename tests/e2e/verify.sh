@@ -23,6 +23,13 @@ piece="$piece"' at \[[0-9]+, 0\] size \[[56], 64\]$'
 passes "and its 8 x 4 x 3 pieces with their digests" test 96 = \
     "$(sed -n "/^${tensor%% *}/,/^model.layers.0.mlp.up/p" "$out" | grep -cE "$piece")"
 
+lost() { # COMMAND...: what it prints goes nowhere
+    "$@" >/dev/full 2>"$out"
+    code=$?
+    ended 4 "can't write all of the output"
+}
+passes "lost output is an error" lost "$weft" inspect "$t/run"
+
 # damaged NAME TEXT COMMAND...: after the command in a copy, verify names the thing.
 damaged() {
     local name=$1 text=$2

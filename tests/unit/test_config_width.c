@@ -163,15 +163,22 @@ END_TEST
 /* Of a file that has both, neither is taken; what --set says takes the other's place. */
 START_TEST(a_number_and_a_rule_exclude_each_other) {
     Config config;
-    for (int rule = 0; rule < 2; rule++) {
-        const char *text[] = {"[ffn]\nd_ff = 100\nwidth = llama\n",
-                              "[ffn]\nwidth = match\nd_ff = 100\n"};
+    static const char *const rows[][2] = {
+        {"[ffn]\nd_ff = 100\nwidth = llama\n", "ffn.d_ff = 100 and ffn.width = llama: both say"},
+        {"[ffn]\nwidth = match\nd_ff = 100\n", "ffn.d_ff = 100 and ffn.width = match: both say"},
+        {"[ffn]\nd_ff = 682\nwidth = floor\n", "ffn.d_ff = 682 and ffn.width = floor: both say"},
+        {"[ffn]\nwidth = floor\nwidth_resolved = true\n",
+         "ffn.width_resolved = true without ffn.d_ff"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         config_defaults(&config);
-        ck_assert_int_eq(config_read_text(&config, text[rule], "a file"), 0);
+        ck_assert_int_eq(config_read_text(&config, rows[i][0], "a file"), 0);
         ck_assert_int_eq(config_resolve(&config), WEFT_USAGE);
-        assert_message(rule ? "ffn.d_ff = 100 and ffn.width = match: both say"
-                            : "ffn.d_ff = 100 and ffn.width = llama: both say");
+        assert_message(rows[i][1]);
     }
+    config_defaults(&config);
+    ck_assert_int_eq(config_resolve(&config), 0);
+    ck_assert_int_eq(config.ffn.d_ff, 682);
     config = config_with((const char *const[]){"ffn.d_ff=1000", "ffn.width=floor", NULL});
     ck_assert_int_eq(config_resolve(&config), 0);
     ck_assert_int_eq(config.ffn.d_ff, 682);

@@ -69,6 +69,11 @@ static const struct {
     {"seed", "2", "seed is 2; by the function it is 1"},
     {"fusion", "\"fused\"", "fusion is \"fused\""},
     {"sample_order_rule", NULL, "sample_order_rule is missing"},
+    {"training_data_digest", NULL, "training_data_digest is missing"},
+    {"training_data_digest", "[]", "training_data_digest is no text"},
+    {"training_data_digest", "\"x\"", "training_data_digest is no digest"},
+    {"implementation/revision", NULL, "implementation.revision is missing"},
+    {"implementation/numerics_version", "\"1\"", "implementation.numerics_version is no whole"},
 };
 
 START_TEST(blocks_that_describe_another_model) {
