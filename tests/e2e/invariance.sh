@@ -2,6 +2,7 @@
 # One fingerprint: the same config ends with the same losses and the same state, bit for bit, on
 # any number of tensor-parallel ranks, data-parallel ranks and threads, with or without
 # recomputation, over windows or messages, and however often it is interrupted.
+# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 # same_on NAME RANKS OPTIONS...: a run like the one called $reference.
