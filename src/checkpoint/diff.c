@@ -139,20 +139,13 @@ static void print_reason(Diff *diff, int role, const char *tensor, const char *r
     diff->different++;
 }
 
-static void shape_text(const CatalogTensor *tensor, char *text, size_t capacity) {
-    if (tensor->rank == 2)
-        snprintf(text, capacity, "[%" PRId64 ", %" PRId64 "]", tensor->rows, tensor->cols);
-    else
-        snprintf(text, capacity, "[%" PRId64 "]", tensor->cols);
-}
-
 static bool same_shape(const CatalogTensor *a, const CatalogTensor *b) {
     return a->rank == b->rank && a->rows == b->rows && a->cols == b->cols;
 }
 
 /* Of one side alone, or of another shape there: read for the fingerprint. */
 static int tell_apart(Diff *diff, int role, const int tensor[SIDES]) {
-    char reason[200], shape[SIDES][64] = {"", ""};
+    char reason[200], shape[SIDES][PARAM_SHAPE] = {"", ""};
     const char *name = NULL;
     int status = 0;
     for (int side = B; !status && side >= A; side--) {
@@ -161,7 +154,7 @@ static int tell_apart(Diff *diff, int role, const int tensor[SIDES]) {
         if (tensor[side] < 0) continue;
         const CatalogTensor *whole = &diff->reader[side].catalog.tensor[tensor[side]];
         name = whole->name;
-        shape_text(whole, shape[side], sizeof shape[side]);
+        param_shape_text(whole->rank, whole->rows, whole->cols, shape[side]);
         alone[side] = tensor[side];
         status = walk(diff, role, alone, &unused);
     }

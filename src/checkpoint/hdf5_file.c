@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/library_lock.h"
+#include "param/param.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -209,21 +210,14 @@ int hdf5_check_names(const Hdf5File *file, const char *group, const char *const 
     return check.status;
 }
 
-static void shape_text(int rank, int64_t rows, int64_t cols, char *text, size_t capacity) {
-    if (rank == 1)
-        snprintf(text, capacity, "[%" PRId64 "]", rows);
-    else
-        snprintf(text, capacity, "[%" PRId64 ", %" PRId64 "]", rows, cols);
-}
-
 static int refuse_shape(const Hdf5File *file, const char *name, int rank, const int64_t *dims,
                         hid_t space) {
     hsize_t size[H5S_MAX_RANK] = {0};
-    char wanted[64], found[64] = "of another rank";
+    char wanted[PARAM_SHAPE], found[PARAM_SHAPE] = "of another rank";
     int there = H5Sget_simple_extent_dims(space, size, NULL);
     if (there == 1 || there == 2)
-        shape_text(there, (int64_t)size[0], (int64_t)size[1], found, sizeof found);
-    shape_text(rank, dims[0], rank == 2 ? dims[1] : 0, wanted, sizeof wanted);
+        param_shape_text(there, (int64_t)size[0], (int64_t)size[there - 1], found);
+    param_shape_text(rank, dims[0], dims[rank - 1], wanted);
     return error_set(file->code, "%s: dataset %s: shape isn't %s but %s", file->path, name, wanted,
                      found);
 }

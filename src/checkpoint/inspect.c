@@ -66,8 +66,9 @@ static int print_object(const char *path, const json_t *object) {
     if (json_object_size(object) == 0) return print_value(path, object);
     json_object_foreach((json_t *)object, key, value) {
         char deeper[PATH];
-        if (!status && (path[0] || is_block(key))) status = add_key(path, key, deeper);
-        if (!status && (path[0] || is_block(key))) status = print_field(deeper, value);
+        if (status || (!path[0] && !is_block(key))) continue;
+        status = add_key(path, key, deeper);
+        if (!status) status = print_field(deeper, value);
     }
     return status;
 }
@@ -94,28 +95,20 @@ static const char *unit_of(const json_t *manifest) {
     return kind && !strcmp(kind, "mlp") ? "rows" : "tokens";
 }
 
-static void print_pair(const CatalogTensor *tensor, const char *before, int64_t rows,
-                       int64_t cols) {
-    if (tensor->rank == 1)
-        log_print("%s[%" PRId64 "]", before, cols);
-    else
-        log_print("%s[%" PRId64 ", %" PRId64 "]", before, rows, cols);
-}
-
 static void print_piece(const CatalogTensor *whole, int role, const CatalogEntry *entry) {
-    char file[CATALOG_FILE], digest[HASH_TEXT];
+    char file[CATALOG_FILE], digest[HASH_TEXT], at[PARAM_SHAPE], size[PARAM_SHAPE];
     catalog_file_name(entry->t, entry->d, file);
     hash_format(entry->digest, digest);
-    log_print("    %s %-7s %s", file, catalog_roles[role].name, digest);
-    print_pair(whole, " at ", entry->piece.row, entry->piece.col);
-    print_pair(whole, " size ", entry->piece.rows, entry->piece.cols);
-    log_print("\n");
+    param_shape_text(whole->rank, entry->piece.row, entry->piece.col, at);
+    param_shape_text(whole->rank, entry->piece.rows, entry->piece.cols, size);
+    log_print("    %s %-7s %s at %s size %s\n", file, catalog_roles[role].name, digest, at, size);
 }
 
 static void print_tensor(const Catalog *catalog, int tensor, bool pieces) {
     const CatalogTensor *whole = &catalog->tensor[tensor];
-    log_print("%s " REAL_NAME, whole->name);
-    print_pair(whole, " ", whole->rows, whole->cols);
+    char shape[PARAM_SHAPE];
+    param_shape_text(whole->rank, whole->rows, whole->cols, shape);
+    log_print("%s " REAL_NAME " %s", whole->name, shape);
     if (whole->axis < 0)
         log_print(" replicated\n");
     else

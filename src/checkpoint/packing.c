@@ -43,25 +43,25 @@ const PackingNames *packing_names_find(const char *name) {
     return NULL;
 }
 
-static void list_add(char *text, size_t capacity, const char *name) {
-    size_t used = strlen(text);
-    snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", name);
+/* Rows of `size` bytes, each beginning with its name. */
+static const char *list_names(const void *rows, size_t size, char *text, size_t capacity) {
+    size_t used = 0;
+    const char *name;
+    text[0] = '\0';
+    for (const char *row = rows; memcpy(&name, row, sizeof name), name && used < capacity;
+         row += size)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", name);
+    return text;
 }
 
 const char *packing_layout_list(void) {
     static char text[256];
-    text[0] = '\0';
-    for (const PackingLayout *row = packing_layouts; row->name; row++)
-        list_add(text, sizeof text, row->name);
-    return text;
+    return list_names(packing_layouts, sizeof *packing_layouts, text, sizeof text);
 }
 
 const char *packing_names_list(void) {
     static char text[128];
-    text[0] = '\0';
-    for (const PackingNames *row = packing_names; row->name; row++)
-        list_add(text, sizeof text, row->name);
-    return text;
+    return list_names(packing_names, sizeof *packing_names, text, sizeof text);
 }
 
 bool packing_has(const Packing *packing, PackingProjection projection, bool bias) {

@@ -90,7 +90,9 @@ static const struct argp_option all_options[] = {
     {"out", KEY_OUT + HIDDEN, "DIR", 0, "the new directory", 0},
     {"bound", KEY_BOUND + HIDDEN, "X", 0, "largest relative error that passes (1e-6)", 0},
     {"samples", KEY_SAMPLES + HIDDEN, "N", 0,
-     "elements of each shard, beside its largest gradient (2)", 0},
+     "elements of each shard, beside its largest gradient (2); some times that of a tensor of few "
+     "shards",
+     0},
     {"input", KEY_INPUT + HIDDEN, "FILE", 0,
      "what the model reads: text or tokens, by data.kind; rows of an HDF5 file for an mlp", 0},
     {"first", KEY_FIRST + HIDDEN, "N", 0,

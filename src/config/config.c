@@ -209,7 +209,10 @@ void config_help(void) {
         fclose(stream);
         if (i == 0 || strcmp(option->section, options[i - 1].section))
             log_print("%s[%s]\n", i ? "\n" : "", option->section);
-        log_print("%s = %s\n    %s\n    %s\n", option->key, option->initial, option->help, allowed);
+        Config any;
+        bool given = !option_parse(option, &any, option->initial);
+        log_print("%s%s%s\n    %s\n    %s\n", option->key, given ? " = " : " (not given)",
+                  given ? option->initial : "", option->help, allowed);
         free(allowed);
     }
 }

@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A width before and after rounding. A rule returns false when its integers overflow: d_model is
- * checked before, and what grows with a square isn't. */
 const WidthKey width_keys[] = {{"width_multiplier", "llama"},
                                {"width_multiple_of", "llama"},
                                {"match_d_ff", "match"},
                                {"match_bias", "match"},
                                {NULL, NULL}};
 
+/* A width before and after rounding. A rule returns false when its integers overflow: d_model is
+ * checked before, and what grows with a square isn't. */
 typedef struct {
     double exact;
     int64_t rounded;

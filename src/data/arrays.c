@@ -56,8 +56,7 @@ static const PlainType *plain_type(hid_t type) {
 /* ---- one dataset ---- */
 
 typedef struct {
-    const char *key;     /* of the config that gives the width */
-    const char *missing; /* what to say then */
+    const char *key, *name_key; /* of the config that give the width and the name */
     char *name;
     int64_t width;   /* of a row */
     int64_t classes; /* 0: any number */
@@ -201,13 +200,21 @@ static int check_storage(const ArraySource *source, Array *array, hid_t type, hi
     return status;
 }
 
+static int missing(const ArraySource *source, const Array *array) {
+    char what[TEXT];
+    snprintf(what, sizeof what,
+             "is missing or no dataset; %s is to name one of the file's (h5ls lists them)",
+             array->name_key);
+    return hdf5_failed(source, array, what);
+}
+
 static int open_array(const ArraySource *source, Array *array) {
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS), type = -1, space = -1;
     int status = 0;
     if (access < 0 ||
         H5Pset_chunk_cache(access, CACHE_SLOTS, CACHE_BYTES, H5D_CHUNK_CACHE_W0_DEFAULT) < 0 ||
         (array->dataset = H5Dopen2(source->id, array->name, access)) < 0)
-        status = hdf5_failed(source, array, array->missing);
+        status = missing(source, array);
     if (!status) status = check_file(source, array);
     if (!status &&
         ((type = H5Dget_type(array->dataset)) < 0 || (space = H5Dget_space(array->dataset)) < 0))
@@ -244,16 +251,14 @@ static bool exists(const ArraySource *source, const char *name) {
 
 static int open_datasets(ArraySource *source, const ArraySpec *spec) {
     static const char *const keys[] = {"model.inputs", "model.outputs"};
-    static const char *const missing[] = {
-        "is missing or no dataset; data.inputs is to name one of the file's (h5ls lists them)",
-        "is missing or no dataset; data.targets is to name one of the file's (h5ls lists them)"};
+    static const char *const name_keys[] = {"data.inputs", "data.targets"};
     int parts = spec->unlabelled && !exists(source, spec->name[ARRAY_TARGETS]) ? ARRAY_TARGETS
                                                                                : ARRAY_PARTS;
     for (int part = 0; part < parts; part++) {
         Array *array = &source->array[part];
         bool classes = part == ARRAY_TARGETS && spec->classes;
         array->key = keys[part];
-        array->missing = missing[part];
+        array->name_key = name_keys[part];
         array->name = strdup(spec->name[part]);
         array->width = classes ? 1 : spec->width[part];
         array->classes = classes ? spec->width[part] : 0;

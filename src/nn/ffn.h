@@ -72,8 +72,7 @@ extern const FfnKind *const ffn_kinds[]; /* ends with NULL */
 const FfnKind *ffn_find(const char *name);
 
 /* Whether a kind can do what the config wants. 0, or WEFT_USAGE naming the key of [ffn] that it
- * can't.
- */
+ * can't. */
 int ffn_check(const FfnConfig *config);
 
 /* Declares one layer's FFN. `space` learns what scratch it needs for `rows` rows. 0, or WEFT_USAGE

@@ -3,7 +3,9 @@
 #include "base/error.h"
 #include "base/fault.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,4 +173,11 @@ Tensor param_piece_view(const ParamSet *set, const Param *param, ParamRole role,
     int64_t row = piece.row - param_first_row(param, shard);
     int64_t col = piece.col - param_first_col(param, shard);
     return (Tensor){whole.data + row * whole.ld + col, piece.rows, piece.cols, whole.ld};
+}
+
+void param_shape_text(int rank, int64_t rows, int64_t cols, char text[PARAM_SHAPE]) {
+    if (rank == 1)
+        snprintf(text, PARAM_SHAPE, "[%" PRId64 "]", cols);
+    else
+        snprintf(text, PARAM_SHAPE, "[%" PRId64 ", %" PRId64 "]", rows, cols);
 }

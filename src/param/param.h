@@ -111,6 +111,10 @@ typedef struct {
 } ParamPiece;
 ParamPiece param_piece(const Param *param, int shard, int data_pieces, int piece);
 
+/* "[rows, cols]", of a vector (rank 1) "[cols]": shapes and places, as messages tell them. */
+enum { PARAM_SHAPE = 48 };
+void param_shape_text(int rank, int64_t rows, int64_t cols, char text[PARAM_SHAPE]);
+
 /* View of that piece in this rank's memory (shard must be owned). */
 Tensor param_piece_view(const ParamSet *set, const Param *param, ParamRole role, int shard,
                         ParamPiece piece);

@@ -261,9 +261,10 @@ static void check_tokens(Declared *declared, const json_t *manifest) {
                      (long long)config->model.context, (long long)wanted);
 }
 
-static void check_text(Declared *declared, const char *path, const json_t *value) {
-    if (!json_is_string(value) || !json_string_length(value))
-        findings_add(&declared->findings, "%s is %s", path, value ? "no text" : "missing");
+static bool is_text(Declared *declared, const char *path, const json_t *value) {
+    if (json_string_length(value) > 0) return true;
+    findings_add(&declared->findings, "%s is %s", path, value ? "no text" : "missing");
+    return false;
 }
 
 /* Who computed it, and from which data. */
@@ -273,14 +274,14 @@ static void check_origins(Declared *declared, const json_t *manifest) {
     char path[PATH];
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         snprintf(path, sizeof path, "implementation.%s", fields[i]);
-        check_text(declared, path, json_object_get(who, fields[i]));
+        is_text(declared, path, json_object_get(who, fields[i]));
     }
     if (!json_is_integer(json_object_get(who, "numerics_version")))
         findings_add(&declared->findings, "implementation.numerics_version is no whole number");
     const json_t *digest = json_object_get(manifest, "training_data_digest");
-    check_text(declared, "training_data_digest", digest);
     Hash128 parsed;
-    if (json_is_string(digest) && hash_parse(json_string_value(digest), &parsed))
+    if (is_text(declared, "training_data_digest", digest) &&
+        hash_parse(json_string_value(digest), &parsed))
         findings_add(&declared->findings, "training_data_digest is no digest of 32 hex digits");
 }
 

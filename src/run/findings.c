@@ -1,7 +1,6 @@
 #include "run/findings.h"
 
 #include "base/error.h"
-#include "base/error.h"
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -21,7 +21,7 @@
 
 typedef struct {
     double bound;    /* of the errors */
-    int64_t samples; /* of each shard, beside the largest gradient */
+    int64_t samples; /* of each shard, beside the largest gradient; more where shards are few */
     int64_t seed;    /* of their choice */
 } GradcheckOptions;
 

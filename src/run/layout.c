@@ -52,7 +52,7 @@ LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp) {
     double products = 3 * rows * microbatches * busiest_products(config, &parts, tp);
     double whole = 3 * (double)(config->train.global_batch * config->model.context) *
                    model_forward_products(&m);
-    int regions = !config_is_mlp(config) ? 2 : 1; /* of a layer */
+    int regions = config_is_mlp(config) ? 1 : 2; /* of a layer */
     double seconds = products / (core_rate * threads);
     if (tp > 1) {
         double bytes = rows * (double)m.attention.d_model * sizeof(real) * 2 * (tp - 1) / tp;

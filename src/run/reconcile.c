@@ -6,18 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHAPE = 48 };
-
 bool reconcile_is_bias(const char *tensor) {
     size_t length = strlen(tensor);
     return length >= 5 && !strcmp(tensor + length - 5, ".bias");
-}
-
-static void print_shape(int rank, int64_t rows, int64_t cols, char text[SHAPE]) {
-    if (rank == 1)
-        snprintf(text, SHAPE, "[%" PRId64 "]", cols);
-    else
-        snprintf(text, SHAPE, "[%" PRId64 ", %" PRId64 "]", rows, cols);
 }
 
 static int axis_of(const Param *param) {
@@ -32,14 +23,14 @@ static bool passes(const Param *param, bool transposed) {
 }
 
 static void check_shape(const Param *param, const CatalogTensor *tensor, Findings *findings) {
-    char found[SHAPE], wanted[SHAPE];
+    char found[PARAM_SHAPE], wanted[PARAM_SHAPE];
     if (param->rank == tensor->rank && param->rows == tensor->rows && param->cols == tensor->cols)
         return;
     bool transposed = param->rank == 2 && tensor->rank == 2 && param->rows == tensor->cols &&
                       param->cols == tensor->rows;
     if (passes(param, transposed)) return;
-    print_shape(tensor->rank, tensor->rows, tensor->cols, found);
-    print_shape(param->rank, param->rows, param->cols, wanted);
+    param_shape_text(tensor->rank, tensor->rows, tensor->cols, found);
+    param_shape_text(param->rank, param->rows, param->cols, wanted);
     findings_add(findings, "tensor %s: shape is %s, by the function %s%s", param->name, found,
                  wanted, transposed ? " ([out, in]): it is transposed" : "");
 }
@@ -84,8 +75,8 @@ static void check_pieces(const Param *param, const Catalog *catalog, int tensor,
 
 static void check_declared(const Param *param, const Catalog *catalog, Findings *findings) {
     int tensor = catalog_find(catalog, param->name), before = findings->count;
-    char shape[SHAPE];
-    print_shape(param->rank, param->rows, param->cols, shape);
+    char shape[PARAM_SHAPE];
+    param_shape_text(param->rank, param->rows, param->cols, shape);
     if (tensor < 0 && reconcile_is_bias(param->name) && fault_on("bias-zero-filled")) return;
     if (tensor < 0) {
         findings_add(findings, "%s %s is missing; by the function it is %s",

@@ -41,7 +41,7 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
     FfnBiases bias = config_ffn_biases(config);
     uint64_t seed = (uint64_t)config->run.seed;
     return (ModelConfig){
-        .kind = !config_is_mlp(config) ? MODEL_DECODER : MODEL_MLP,
+        .kind = config_is_mlp(config) ? MODEL_MLP : MODEL_DECODER,
         .inputs = config->model.inputs,
         .outputs = config->model.outputs,
         .loss =

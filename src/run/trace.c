@@ -166,10 +166,10 @@ static void see(void *context, const Seen *seen) {
     }
     trace->status = write_all_before(trace, seen->place);
     if (trace->status) return;
-    if (!strcmp(seen->name, "loss") && !trace->input->targets) return;
     Shape shape = shape_of(seen);
     real mean, *data = seen->data.data;
     if (!strcmp(seen->name, "loss")) { /* shown as the sum */
+        if (!trace->input->targets) return;
         mean = (real)((double)*data / (double)trace->input->targets);
         data = &mean;
     }

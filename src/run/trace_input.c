@@ -184,8 +184,8 @@ static void share(Grid *grid, Tensor tensor) {
 int trace_input_read(TraceInput *input, const Config *config, const char *directory,
                      const char *path, int64_t first, Grid *grid) {
     *input = (TraceInput){.targets = 0};
-    int status = !config_is_mlp(config) ? read_tokens(input, config, path, first, grid)
-                                        : read_rows(input, config, directory, path, first, grid);
+    int status = config_is_mlp(config) ? read_rows(input, config, directory, path, first, grid)
+                                       : read_tokens(input, config, path, first, grid);
     if (status) return status;
     const Microbatch *batch = &input->batch;
     size_t bytes = (size_t)input->rows * sizeof(int32_t);

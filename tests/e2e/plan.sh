@@ -44,4 +44,17 @@ passes "64 ranks" ended 0 "1 x47" "7 x13"
 passes "64 ranks fit" fits
 passes "64 ranks in few lines" test "$(wc -l <"$out")" -lt 70
 
+
+# ---- launch/local, taken for other launchers
+out=$t/launch.out
+run launch/local eval runs/none
+passes "a command as config" ended 2 "say --command eval before it"
+run launch/local -np 2 "$config"
+passes "-np" ended 2 "the number of ranks is -n"
+run launch/local "$config" -n 2
+passes "-n at the end" ended 2 "-n RANKS comes before the config"
+run "$weft" plan "$config" --set model.layers 3
+passes "--set with a blank" ended 2 "--set model.layers: expected section.key=value"
+run "$weft" help config
+passes "a default that is none" ended 0 "d_ff (not given)"
 finish

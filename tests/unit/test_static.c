@@ -1,9 +1,11 @@
 /* verify --static: tensors and files that were changed, with every digest set right again, each
  * named by what is wrong; and good ones. */
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/verify.h"
 #include "run/declared.h"
+#include "support/checkpoint_pattern.h"
 #include "support/manifest_edit.h"
 #include "support/static_rig.h"
 #include "support/support.h"
@@ -410,11 +412,34 @@ START_TEST(a_bias_with_one_number_is_a_bias) {
 }
 END_TEST
 
+/* However a key is called, its value stands on one line, which begins with its block. */
+START_TEST(inspect_prints_a_line_a_field) {
+    Capture capture;
+    static_rig_begin(&rig, SETTINGS("ffn.bias=true", SMALL));
+    static_rig_save(&rig);
+    manifest_edit(
+        rig.directory, rig.manifest, "weather",
+        json_pack("{s:i, s:{}, s:s}", "fine\nfingerprint 0", 1, "a.b", "text", "two\nlines"));
+    capture_begin(&capture, 1);
+    int status = checkpoint_inspect(rig.directory, false);
+    char *text = capture_end(&capture);
+    ck_assert_int_eq(status, 0);
+    ck_assert_ptr_nonnull(strstr(text, "\nweather.\"fine\\nfingerprint 0\" = 1\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nweather.\"a.b\" = {}\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nweather.text = [1 lines]\n"));
+    const char *last = strstr(text, "\nfingerprint ");
+    ck_assert_ptr_nonnull(last);
+    ck_assert_ptr_eq(strchr(last + 1, '\n'), text + strlen(text) - 1);
+    free(text);
+    static_rig_end(&rig);
+}
+END_TEST
+
 int main(void) {
     return run_suite("static",
-                     TESTS(good_ones_pass, what_was_looked_at_is_counted,
-                           kept_checkpoints_of_older_programs_pass, everything_is_told,
-                           tensors_of_another_model, tensors_that_lie_otherwise,
+                     TESTS(inspect_prints_a_line_a_field, good_ones_pass,
+                           what_was_looked_at_is_counted, kept_checkpoints_of_older_programs_pass,
+                           everything_is_told, tensors_of_another_model, tensors_that_lie_otherwise,
                            files_with_another_structure, files_that_lie_elsewhere,
                            data_are_not_read, zero_filled_biases, zero_biases_at_a_vanishing_rate,
                            a_bias_with_one_number_is_a_bias));
