@@ -211,8 +211,8 @@ void config_help(void) {
             log_print("%s[%s]\n", i ? "\n" : "", option->section);
         Config any;
         bool given = !option_parse(option, &any, option->initial);
-        log_print("%s%s%s\n    %s\n    %s\n", option->key, given ? " = " : " (not given)",
-                  given ? option->initial : "", option->help, allowed);
+        log_print("%s = %s\n    %s\n    %s\n", option->key, given ? option->initial : "(not given)",
+                  option->help, allowed);
         free(allowed);
     }
 }

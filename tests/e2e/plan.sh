@@ -56,5 +56,5 @@ passes "-n at the end" ended 2 "-n RANKS comes before the config"
 run "$weft" plan "$config" --set model.layers 3
 passes "--set with a blank" ended 2 "--set model.layers: expected section.key=value"
 run "$weft" help config
-passes "a default that is none" ended 0 "d_ff (not given)"
+passes "a default that is none" ended 0 "d_ff = (not given)"
 finish
