@@ -6,6 +6,9 @@
 # make failure-lab        one mistake after another, and the test that sees it (a few minutes)
 # make continuity         the experiments of results/continuity (about 10 minutes)
 # make variants           the FFN kinds against each other, results/variants (about an hour)
+# make bench              all measurements, results/bench/table.txt (about 20 minutes); ONLY=section,
+#                         PYTHON=one with torch for the peers
+# make profile            the ten most expensive functions of a training step
 # make lint | format      the house rules | reformats the sources
 # make check-asan         unit tests and a 2-rank run under the address and undefined sanitizers
 # make check-other-debian make check and a short quickstart in a fresh root of DEBIAN=trixie
@@ -25,6 +28,7 @@ endif
 AR := ar
 PACKAGES := ompi-c openblas hdf5-serial jansson inih libxxhash
 ONLY :=
+PYTHON := python3
 DEBIAN := trixie
 QUICKSTART_DIR := runs/quickstart
 QUICKSTART_SET :=
@@ -72,12 +76,12 @@ UNIT_TESTS   := $(notdir $(basename $(wildcard tests/unit/*.c)))
 TESTS        := $(UNIT_TESTS) $(notdir $(basename $(wildcard tests/mpi/*.c)))
 # what the row "failure lab" of tests/list needs
 SHORT_LAB    := test_ffn_oracle test_model test_config_width test_checkpoint
-FORMATTED     = $(wildcard src/*/*.[ch] tests/support/*.[ch] tests/unit/*.[ch] tests/mpi/*.[ch])
+FORMATTED     = $(wildcard src/*/*.[ch] src/*/*.inc tests/support/*.[ch] tests/unit/*.[ch] tests/mpi/*.[ch])
 
 # ---- goals ------------------------------------------------------------------------------------
 
 .PHONY: all programs test-programs asan-programs setup quickstart check \
-        check-asan check-other-debian fault-campaign failure-lab continuity variants lint format flags clean FORCE
+        check-asan check-other-debian fault-campaign failure-lab continuity variants bench profile lint format flags clean FORCE
 
 JOBS := $(shell nproc)
 # A make of its own, as wide as the machine unless the caller said -j.
@@ -132,6 +136,16 @@ variants: setup
 	$(AGAIN) programs
 	@data/prepare
 	@results/variants/run
+
+bench: setup
+	$(AGAIN) programs
+	@data/prepare
+	@PYTHON='$(PYTHON)' tests/bench/run $(if $(ONLY),'$(ONLY)')
+
+profile: setup
+	$(AGAIN) programs
+	@data/prepare
+	@tests/bench/profile
 
 check-other-debian:
 	tests/debian/run $(DEBIAN)

@@ -21,9 +21,9 @@ static const struct {
     const char *name;
     double seconds;
 } kinds[] = {
-    {"fail", 0},   {"delay", 0.25}, /* far longer than ranks spin before they yield */
-    {"kill", 0},   {"hang", 1e9},    {"nan", 0},   {"bitflip", 0},
-    {"enospc", 0}, {"slow-disk", 2}, {"nudge", 0}, {"blas-threads", 0},
+    {"fail", 0},      {"delay", 0.25}, /* far longer than ranks spin before they yield */
+    {"kill", 0},      {"hang", 1e9},   {"nan", 0},          {"bitflip", 0},    {"enospc", 0},
+    {"slow-disk", 2}, {"nudge", 0},    {"blas-threads", 0}, {"other-core", 0},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, FAULTS_MAX = 8 };
 

@@ -19,7 +19,8 @@
  *     slow-disk     sleeps (2 s) before the copy is written
  *   switches, for as long as rank and step fit
  *     nudge         one ulp on a replicated parameter after each step
- *     blas-threads  BLAS on two threads
+ *     blas-threads  products by BLAS, on two threads
+ *     other-core    products by plain C, in a program that says it has other vectors
  *     mistakes      those of base/mistakes.h, each of which a test must see (tests/failure-lab) */
 #ifndef WEFT_BASE_FAULT_H
 #define WEFT_BASE_FAULT_H

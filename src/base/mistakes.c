@@ -49,6 +49,8 @@ const Mistake mistakes[] = {
     {"halves-to-ranks", "two ranks are given contiguous halves of [gate; up]"},
     {"replicas-counted", "the gradient of a replicated tensor is counted p times"},
     {"gain-not-reduced", "the gradient of a norm gain is not reduced"},
+    {"gain-own-rows", "a norm gain's gradient is summed over a rank's own rows alone"},
+    {"rows-not-gathered", "a block reads nothing of one rank's rows"},
     {"rank-mask", "masks are keyed by the rank"},
     {"mask-redrawn", "recomputation draws another mask"},
     {"lose-moments", "a resume loses the moments"},

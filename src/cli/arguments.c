@@ -1,6 +1,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "bench/bench.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "comm/launcher.h"
@@ -50,6 +51,9 @@ enum {
     KEY_SHARDS = 'h',
     KEY_PACKED_RANKS = 'k',
     KEY_OUT_FILE = 'w',
+    KEY_PART = 'j',
+    KEY_PAIRS = 'J',
+    KEY_SERVE = 'V',
     KEY_INJECT = 'i'
 };
 
@@ -114,6 +118,10 @@ static const struct argp_option all_options[] = {
     {"shards", KEY_SHARDS + HIDDEN, "N", 0, "of packed_shard (a checkpoint's grid)", 0},
     {"ranks", KEY_PACKED_RANKS + HIDDEN, "R", 0, "of packed_ranks", 0},
     {"out", KEY_OUT_FILE + HIDDEN, "FILE", 0, "the new file", 0},
+    {"part", KEY_PART + HIDDEN, "NAME", 0, "what to measure (step)", 0},
+    {"pairs", KEY_PAIRS + HIDDEN, "N", 0, "how often, in turn (9)", 0},
+    {"serve", KEY_SERVE + HIDDEN, NULL, 0,
+     "answer each line of stdin (step, gemm, memory, quit) with its seconds, or bytes", 0},
 #ifdef WEFT_FAULTS
     {"inject", KEY_INJECT + HIDDEN, "KIND@rank=R,step=N,phase=P", 0, "a fault, for tests", 0},
 #endif
@@ -161,8 +169,8 @@ static void check_paths(const Arguments *a, struct argp_state *state) {
         argp_error(state, "%s %s expected", a->path_name, wants_two(a) ? "are" : "is");
 }
 
-/* What convert alone knows. */
-static error_t parse_layout_option(Arguments *a, int key, char *text, struct argp_state *state) {
+/* What convert or bench alone knows. */
+static error_t parse_own_option(Arguments *a, int key, char *text, struct argp_state *state) {
     switch (key) {
     case KEY_FROM + HIDDEN: a->from = text; return 0;
     case KEY_TO + HIDDEN: a->to = text; return 0;
@@ -171,6 +179,11 @@ static error_t parse_layout_option(Arguments *a, int key, char *text, struct arg
     case KEY_SHARDS + HIDDEN: a->shards = (int)parse_integer(state, "shards", text, 1); return 0;
     case KEY_PACKED_RANKS + HIDDEN:
         a->packed_ranks = (int)parse_integer(state, "ranks", text, 1);
+        return 0;
+    case KEY_PART + HIDDEN: a->part = text; return 0;
+    case KEY_SERVE + HIDDEN: a->serve = true; return 0;
+    case KEY_PAIRS + HIDDEN:
+        a->pairs = (int)parse_integer(state, "pairs", text, BENCH_LEAST_PAIRS);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -222,7 +235,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 #endif
     case ARGP_KEY_ARG: return take_path(a, text, state);
     case ARGP_KEY_END: check_paths(a, state); return 0;
-    default: return parse_layout_option(a, key, text, state);
+    default: return parse_own_option(a, key, text, state);
     }
 }
 
@@ -268,6 +281,7 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
                              .prompt = "",
                              .temperature = 0.8,
                              .ranks = 1,
+                             .pairs = BENCH_PAIRS,
                              .bound = GRADCHECK_BOUND,
                              .samples = GRADCHECK_SAMPLES};
     struct argp argp = {chosen, parse_option, path_name, summary, NULL, NULL, NULL};

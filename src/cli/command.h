@@ -32,13 +32,17 @@ typedef struct {
     bool training;
     const char *from, *to, *from_names, *names; /* layouts of weights, and their names */
     int shards, packed_ranks;                   /* 0: not given */
+    const char *part;                           /* of the bench */
+    int pairs;
+    bool serve;
 } Arguments;
 
 /* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p
  * prompt, T temperature, S seed, n ranks, A against, x, X tolerance, v verbose, D deep, q static, P
  * pieces, G tensor, M data, o out, y dry-run, B bound, m samples, I input, R first, C against (a
- * file), u training. Of convert: F from, O to, f from-names, N names, a against, h shards, k ranks,
- * w out. Prints usage and exits with 2 on a bad command line, as every rank would say the same. */
+ * file), u training. Of bench: j part, J pairs, V serve. Of convert: F from, O to, f from-names, N
+ * names, a against, h shards, k ranks, w out. Prints usage and exits with 2 on a bad command line,
+ * as every rank would say the same. */
 void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
                      const char *path_name, const char *summary);
 

@@ -13,11 +13,13 @@ void comm_tell(const Grid *grid, Group group, const char *what) {
 
 double comm_enter(Grid *grid, Group group, const char *what) {
     comm_tell(grid, group, what);
+    stopwatch_begin(grid->stopwatch, STEP_EXCHANGE);
     return clock_seconds();
 }
 
 void comm_leave(Grid *grid, int64_t bytes, double start) {
     watch_leave(grid->watch);
+    stopwatch_end(grid->stopwatch);
     grid->counters.collectives++;
     grid->counters.bytes += bytes;
     grid->counters.seconds += clock_seconds() - start;
@@ -41,6 +43,17 @@ void comm_broadcast(Grid *grid, Group group, void *bytes, size_t size, int root)
     for (int64_t at = 0; at < total; at += COMM_CHUNK)
         MPI_Bcast((char *)bytes + at, chunk_of(total - at), MPI_BYTE, root, comm_of(grid, group));
     comm_leave(grid, group_rank(grid, group) == root ? 0 : total, start);
+}
+
+void comm_await(Grid *grid, Group group, int64_t *number) {
+    static const double nap = 0.5e-3;
+    if (group_size(grid, group) == 1) return;
+    MPI_Request request;
+    int done = 0;
+    comm_tell(grid, group, "waiting for the first rank's number");
+    MPI_Ibcast(number, 1, MPI_INT64_T, 0, comm_of(grid, group), &request);
+    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) clock_sleep(nap);
+    watch_leave(grid->watch);
 }
 
 /* Element by element over the ranks, in place; only for operations whose order doesn't matter. */

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/real.h"
+#include "base/stopwatch.h"
 #include "base/watch.h"
 
 #include <stdbool.h>
@@ -25,9 +26,10 @@ typedef struct Grid {
     int tp, dp;
     int tensor_rank, data_rank; /* -1 on surplus ranks */
     bool surplus;
-    struct GridMpi *mpi; /* communicators, owned by comm */
-    Watch *watch;        /* told of every collective; NULL: none. The caller's. */
-    struct {             /* since the last comm_counters_reset, in groups of two ranks and more */
+    struct GridMpi *mpi;  /* communicators, owned by comm */
+    Watch *watch;         /* told of every collective; NULL: none. The caller's. */
+    Stopwatch *stopwatch; /* the same, of the time in those that are counted */
+    struct {              /* since the last comm_counters_reset, in groups of two ranks and more */
         int64_t collectives;
         int64_t bytes; /* that this rank received, or read from others' windows */
         double seconds;
@@ -64,6 +66,10 @@ int comm_agree(Grid *grid, Group group, int status);
 
 void comm_barrier(Grid *grid, Group group);                                       /* Collective. */
 void comm_broadcast(Grid *grid, Group group, void *bytes, size_t size, int root); /* Collective. */
+
+/* The number that rank 0 of the group has, once it calls: the others sleep until then, whatever
+ * other programs do with their cores. Not counted. Collective. */
+void comm_await(Grid *grid, Group group, int64_t *number);
 
 /* Each 8-byte word is nonzero on at most one rank: all ranks get it. Exact for any bits (a bitwise
  * or). Collective. */

@@ -14,9 +14,24 @@ enum { LINE = MEMORY_ALIGN / sizeof(real) }; /* elements of a cache line */
 
 static int64_t lines_of(int64_t elements) { return (elements + LINE - 1) / LINE; }
 
-ExchangePlan exchange_plan(const AxisLayout *axis, int64_t elements) {
-    ExchangePlan plan = {.shards = axis->shards, .ranks = axis->ranks, .elements = elements};
-    plan.stride = lines_of(elements) * LINE;
+/* Where each rank's rows lie in a block of `cols` columns. */
+static void cut_by_rows(ExchangePlan *plan, const AxisLayout *rows, int64_t cols) {
+    plan->by_rows = true;
+    for (int rank = 0; rank < plan->ranks; rank++) {
+        Range own = axis_owned_units(rows, rank);
+        plan->part[rank] = (Range){own.begin * cols, own.end * cols};
+    }
+}
+
+ExchangePlan exchange_plan(const ExchangeSpec *spec) {
+    const AxisLayout *axis = spec->axis;
+    int64_t elements = spec->rows * spec->cols;
+    ExchangePlan plan = {.shards = axis->shards,
+                         .ranks = axis->ranks,
+                         .rows = spec->rows,
+                         .elements = elements,
+                         .stride = lines_of(elements) * LINE};
+    if (spec->own_rows) cut_by_rows(&plan, spec->own_rows, spec->cols);
     for (int shard = 0; shard < SHARD_MAX; shard++) plan.leaf[shard] = -1;
     for (int rank = 0; rank < axis->ranks; rank++) {
         Range subtree[TREE_MAX_SUBTREES];
@@ -38,6 +53,7 @@ int plan_partials(const ExchangePlan *plan, int rank) {
 }
 
 Range plan_part(const ExchangePlan *plan, int64_t elements, int rank) {
+    if (plan->by_rows) return plan->part[rank];
     Range part = shard_range(lines_of(elements), plan->ranks, rank);
     part.begin *= LINE;
     part.end *= LINE;
@@ -83,6 +99,12 @@ static int check_spec(const Grid *grid, const ExchangeSpec *spec) {
     if (spec->axis->shards < 1 || spec->rows < 1 || spec->cols < 1)
         return error_set(WEFT_USAGE, "sum over shards: %d shards of [%lld, %lld]; none may be 0",
                          spec->axis->shards, (long long)spec->rows, (long long)spec->cols);
+    if (spec->own_rows && (spec->own_rows->ranks != ranks || spec->own_rows->units != spec->rows))
+        return error_set(WEFT_USAGE,
+                         "sum over shards: %lld rows on %d ranks are to have their own of %lld on "
+                         "%d",
+                         (long long)spec->own_rows->units, spec->own_rows->ranks,
+                         (long long)spec->rows, ranks);
     return 0;
 }
 
@@ -137,7 +159,7 @@ static int open_on_group(Exchange *exchange, Grid *grid, const ExchangeSpec *spe
     exchange->group = spec->group;
     exchange->rank = group_rank(grid, spec->group);
     exchange->threads = spec->threads > 1 ? spec->threads : 1;
-    exchange->plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    exchange->plan = exchange_plan(spec);
     int status = comm_agree(grid, GROUP_GRID, choose_kind(exchange, spec));
     if (!status) status = comm_agree(grid, GROUP_GRID, allocate(exchange, spec));
     if (!status && exchange->kind->open)
@@ -172,27 +194,32 @@ void exchange_close(Exchange *exchange) {
 Partials exchange_begin(Exchange *exchange, Tensor y) {
     const ExchangePlan *plan = &exchange->plan;
     assert(y.rows * y.cols <= plan->elements);
+    assert(!plan->by_rows || plan->rows * y.cols == plan->elements);
     exchange->y = y;
     if (exchange->kind->begin) {
         comm_tell(exchange->grid, exchange->group, exchange->kind->sum_name);
+        stopwatch_begin(exchange->grid->stopwatch, STEP_EXCHANGE);
         double start = clock_seconds();
         exchange->kind->begin(exchange);
         exchange->grid->counters.seconds += clock_seconds() - start;
+        stopwatch_end(exchange->grid->stopwatch);
         watch_leave(exchange->grid->watch);
     }
     Partials partials = {.count = plan_partials(plan, exchange->rank)};
     for (int i = 0; i < partials.count; i++) {
         partials.subtree[i] = plan->subtree[plan->first[exchange->rank] + i];
-        partials.sum[i] = tensor_view(exchange->kind->partial(exchange, i), y.rows, y.cols);
+        partials.sum[i] = tensor_view(exchange->kind->partial(exchange, i),
+                                      plan->by_rows ? plan->rows : y.rows, y.cols);
     }
     return partials;
 }
 
-/* What others' partials of this rank's part, or their finished parts, bring here. */
+/* What others' partials of this rank's part bring here, and their finished parts if all of them are
+ * wanted. */
 static int64_t bytes_received(const ExchangePlan *plan, int rank, int64_t elements) {
     int64_t part = range_size(plan_part(plan, elements, rank));
     int others = plan->first[plan->ranks] - plan_partials(plan, rank);
-    return (others * part + elements - part) * (int64_t)sizeof(real);
+    return (others * part + (plan->by_rows ? 0 : elements - part)) * (int64_t)sizeof(real);
 }
 
 static int64_t doubles_received(const ExchangePlan *plan, int rank, int64_t count) {
@@ -202,7 +229,8 @@ static int64_t doubles_received(const ExchangePlan *plan, int rank, int64_t coun
 
 int exchange_sum(Exchange *exchange) {
     if (!exchange->y.data) return error_set(WEFT_USAGE, "exchange_sum without exchange_begin");
-    int64_t elements = exchange->y.rows * exchange->y.cols;
+    int64_t elements =
+        exchange->plan.by_rows ? exchange->plan.elements : exchange->y.rows * exchange->y.cols;
     if (exchange->plan.ranks > 1) {
         double start = comm_enter(exchange->grid, exchange->group, exchange->kind->sum_name);
         exchange->kind->sum(exchange, elements);
@@ -258,16 +286,16 @@ size_t exchange_bytes_predicted(const ExchangeSpec *spec, int rank) {
         kind = &exchange_allreduce;
     else if (spec->transport == TRANSPORT_MESSAGES)
         kind = &exchange_messages;
-    ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    ExchangePlan plan = exchange_plan(spec);
     return kind->bytes(&plan, rank);
 }
 
 int64_t exchange_received_predicted(const ExchangeSpec *spec, int rank) {
-    ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    ExchangePlan plan = exchange_plan(spec);
     return bytes_received(&plan, rank, plan.elements);
 }
 
 int64_t exchange_doubles_received_predicted(const ExchangeSpec *spec, int rank, int64_t count) {
-    ExchangePlan plan = exchange_plan(spec->axis, spec->rows * spec->cols);
+    ExchangePlan plan = exchange_plan(spec);
     return doubles_received(&plan, rank, count);
 }

@@ -11,6 +11,10 @@
  *     ... write part.sum[i] for shards part.subtree[i] ...
  *     exchange_sum(exchange);                        // Collective; y holds the sum on every rank
  *
+ * With own_rows the sum stops after its first half: y is this rank's rows of it alone (the
+ * reduce-scatter of sequence-parallel regions, Korthikanti et al. 2022, section 4.2.2; the way back
+ * is comm/gather.h), the partials still have all rows.
+ *
  * From begin to sum y may serve as one of the partials: it holds nothing of use, and it may not
  * overlap what the partials are computed from. With one rank part.sum[0] is y and nothing moves.
  * Sharing exchanges are used one after the other: the next begin comes after the last sum. */
@@ -41,9 +45,11 @@ typedef struct {
 typedef struct Exchange Exchange;
 
 typedef struct {
-    Group group;            /* GROUP_TENSOR, GROUP_DATA or GROUP_GRID */
-    const AxisLayout *axis; /* the shards over the group's ranks; copied */
-    int64_t rows, cols;     /* of the largest block: rows * cols is what counts */
+    Group group;                /* GROUP_TENSOR, GROUP_DATA or GROUP_GRID */
+    const AxisLayout *axis;     /* the shards over the group's ranks; copied */
+    int64_t rows, cols;         /* of the largest block: rows * cols is what counts */
+    const AxisLayout *own_rows; /* the rows over the group's ranks, for sums of which each rank
+                                   wants its own, of blocks of just this size; NULL: all want all */
     Reduction reduction;
     Transport transport;
     int threads;     /* for adding and copying: same bits for any number; 0 means 1 */
@@ -55,7 +61,8 @@ typedef struct {
 int exchange_open(Exchange **out, Grid *grid, const ExchangeSpec *spec);
 void exchange_close(Exchange *exchange); /* NULL is fine. Collective over the group. */
 
-/* y: [rows, cols] contiguous, rows * cols at most that of the spec. */
+/* y: [rows, cols] contiguous, rows * cols at most that of the spec; or this rank's rows of the
+ * spec's [rows, cols]. */
 Partials exchange_begin(Exchange *exchange, Tensor y);
 /* 0, or WEFT_USAGE without a begin. Collective over the group. */
 int exchange_sum(Exchange *exchange);

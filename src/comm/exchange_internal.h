@@ -1,46 +1,42 @@
 /* Inside comm only: what the transports of an exchange share.
  *
  * The partials of all ranks, in rank order and so in shard order, form one list of leaves; the
- * ranks' blocks of the elements are cut in whole cache lines. */
+ * ranks' blocks of the elements are cut in whole cache lines, or by rows. */
 #ifndef WEFT_COMM_EXCHANGE_INTERNAL_H
 #define WEFT_COMM_EXCHANGE_INTERNAL_H
 
 #include "comm/exchange.h"
 #include "comm/mpi_grid.h"
+#include "comm/window.h"
 
 typedef struct {
     Range subtree[SHARD_MAX]; /* of every partial of every rank */
     int leaf[SHARD_MAX];      /* the partial that begins with this shard, or -1 */
     int first[SHARD_MAX + 1]; /* rank r has the partials first[r] .. first[r + 1] */
     int shards, ranks;
-    int64_t elements;     /* of the largest block */
-    int64_t stride;       /* elements from one partial to the next: whole cache lines */
-    int64_t largest_part; /* elements of the largest part below, whole cache lines */
+    bool by_rows; /* each rank wants the sum of its own rows, `part`, and no more */
+    Range part[SHARD_MAX];
+    int64_t rows, elements; /* of the largest block */
+    int64_t stride;         /* elements from one partial to the next: whole cache lines */
+    int64_t largest_part;   /* elements of the largest part below, whole cache lines */
 } ExchangePlan;
 
-ExchangePlan exchange_plan(const AxisLayout *axis, int64_t elements);
+ExchangePlan exchange_plan(const ExchangeSpec *spec);
 int plan_partials(const ExchangePlan *plan, int rank);
-/* The elements of [0, elements) that `rank` sums: whole cache lines. */
+/* The elements of [0, elements) that `rank` sums. */
 Range plan_part(const ExchangePlan *plan, int64_t elements, int rank);
-
-/* A shared window: a segment per rank, in which lie its partials, or room for its part of the
- * result if it has none. */
-typedef struct {
-    MPI_Win window; /* MPI_WIN_NULL: none */
-    struct WindowBarrier *barrier;
-    unsigned round;          /* of the barrier, as far as this rank has gone */
-    bool leaving;            /* has arrived at the last barrier of a sum, and not yet waited */
-    bool crowded;            /* more threads than cores: waiting gives way at once */
-    real *memory[SHARD_MAX]; /* of all ranks, as this rank sees them */
-    int64_t room[SHARD_MAX]; /* in elements */
-} Window;
 
 /* Memory of an exchange, or of several that take turns. */
 typedef struct {
     int users;
     size_t bytes; /* on this rank */
     real *memory; /* private; NULL when there is a window */
+    /* A segment of the window holds its rank's partials, or room for the rank's part of the result
+     * if it has none. */
     Window window;
+    bool leaving;             /* has arrived at the last barrier of a sum, and not yet waited */
+    real *segment[SHARD_MAX]; /* of all ranks, as this rank sees them */
+    int64_t room[SHARD_MAX];  /* in elements */
 } Buffers;
 
 enum { EXCHANGE_DOUBLES = 512 }; /* numbers per round of exchange_sum_doubles */
@@ -72,11 +68,6 @@ struct ExchangeKind {
 };
 
 extern const ExchangeKind exchange_window, exchange_messages, exchange_allreduce;
-
-/* Whether windows of these sizes (`bytes` on this rank) are possible on all nodes of the grid; when
- * not, `reason` says why. Collective over the grid, same answer on all. */
-bool window_is_possible(Grid *grid, Group group, size_t bytes, char *reason, size_t capacity);
-void window_close(Window *window); /* Collective over the group if there is a window. */
 
 #ifdef WEFT_REAL64
 #define MPI_REAL_TYPE MPI_DOUBLE

@@ -1,5 +1,6 @@
 /* Sums by messages: the exact one, for ranks on several nodes, and the classic baseline. In both y
- * is this rank's first partial; the others lie in private memory. */
+ * is this rank's first partial, unless it has its own rows alone; the others lie in private memory.
+ */
 #include "comm/exchange_internal.h"
 
 #include "base/error.h"
@@ -10,13 +11,13 @@
 #include <string.h>
 
 static int64_t own_elements(const ExchangePlan *plan, int rank) {
-    int partials = plan_partials(plan, rank);
-    return partials > 1 ? (partials - 1) * plan->stride : 0;
+    int partials = plan_partials(plan, rank), elsewhere = plan->by_rows ? 0 : 1;
+    return partials > elsewhere ? (partials - elsewhere) * plan->stride : 0;
 }
 
 static real *own_partial(const Exchange *exchange, int index) {
-    if (index == 0) return exchange->y.data;
-    return exchange->buffers->memory + (index - 1) * exchange->plan.stride;
+    if (!exchange->plan.by_rows && index-- == 0) return exchange->y.data;
+    return exchange->buffers->memory + index * exchange->plan.stride;
 }
 
 static bool memory_fits(const Exchange *exchange, const Buffers *buffers) {
@@ -37,11 +38,16 @@ static size_t messages_bytes(const ExchangePlan *plan, int rank) {
     return (size_t)(own_elements(plan, rank) + others * plan->largest_part) * sizeof(real);
 }
 
+static int check_size(const ExchangePlan *plan) {
+    if (plan->elements <= INT_MAX) return 0;
+    return error_set(WEFT_USAGE, "a sum of %lld elements by messages; at most %d are possible",
+                     (long long)plan->elements, INT_MAX);
+}
+
 static int messages_open(Exchange *exchange) {
     const ExchangePlan *plan = &exchange->plan;
-    if (plan->elements > INT_MAX)
-        return error_set(WEFT_USAGE, "a sum of %lld elements by messages; at most %d are possible",
-                         (long long)plan->elements, INT_MAX);
+    int status = check_size(plan);
+    if (status) return status;
     int sends = plan_partials(plan, exchange->rank) * (plan->ranks - 1);
     int receives = plan->first[plan->ranks];
     exchange->request = calloc((size_t)(sends + receives), sizeof(MPI_Request));
@@ -94,9 +100,9 @@ static void messages_sum(Exchange *exchange, int64_t elements) {
     const real *leaf[SHARD_MAX];
     scatter(exchange, elements, leaf);
     Range mine = plan_part(&exchange->plan, elements, exchange->rank);
-    tree_sum(&exchange->plan, leaf, range_size(mine), exchange->y.data + mine.begin, NULL,
-             exchange->threads);
-    gather(exchange, elements);
+    real *sum = exchange->y.data + (exchange->plan.by_rows ? 0 : mine.begin);
+    tree_sum(&exchange->plan, leaf, range_size(mine), sum, NULL, exchange->threads);
+    if (!exchange->plan.by_rows) gather(exchange, elements);
 }
 
 const ExchangeKind exchange_messages = {
@@ -106,24 +112,44 @@ const ExchangeKind exchange_messages = {
     own_partial,    messages_sum,
 };
 
+/* A rank without partials has zeros to give: in y, or in a place of their own. */
 static size_t allreduce_bytes(const ExchangePlan *plan, int rank) {
-    return (size_t)own_elements(plan, rank) * sizeof(real);
+    int64_t elements = own_elements(plan, rank);
+    if (plan->by_rows && elements == 0) elements = plan->stride;
+    return (size_t)elements * sizeof(real);
+}
+
+static int allreduce_open(Exchange *exchange) {
+    int status = exchange->plan.by_rows ? check_size(&exchange->plan) : 0;
+    return status ? status : memory_open(exchange);
+}
+
+static void scatter_sum(const Exchange *exchange, const real *sum) {
+    const ExchangePlan *plan = &exchange->plan;
+    int count[SHARD_MAX];
+    for (int rank = 0; rank < plan->ranks; rank++) count[rank] = (int)range_size(plan->part[rank]);
+    MPI_Reduce_scatter(sum, exchange->y.data, count, MPI_REAL_TYPE, MPI_SUM,
+                       comm_of(exchange->grid, exchange->group));
 }
 
 static void allreduce_sum(Exchange *exchange, int64_t elements) {
-    real *y = exchange->y.data;
     int partials = plan_partials(&exchange->plan, exchange->rank);
-    if (partials == 0) memset(y, 0, (size_t)elements * sizeof(real));
+    real *sum = own_partial(exchange, 0);
+    if (partials == 0) memset(sum, 0, (size_t)elements * sizeof(real));
     for (int i = 1; i < partials; i++)
-        tree_add(y, own_partial(exchange, i), elements, exchange->threads);
+        tree_add(sum, own_partial(exchange, i), elements, exchange->threads);
+    if (exchange->plan.by_rows) {
+        scatter_sum(exchange, sum);
+        return;
+    }
     for (int64_t at = 0; at < elements; at += COMM_CHUNK) {
         int64_t left = elements - at;
-        MPI_Allreduce(MPI_IN_PLACE, y + at, (int)(left < COMM_CHUNK ? left : COMM_CHUNK),
+        MPI_Allreduce(MPI_IN_PLACE, sum + at, (int)(left < COMM_CHUNK ? left : COMM_CHUNK),
                       MPI_REAL_TYPE, MPI_SUM, comm_of(exchange->grid, exchange->group));
     }
 }
 
 const ExchangeKind exchange_allreduce = {
-    "messages",  "all-reduce", allreduce_bytes, memory_fits,
-    memory_open, NULL,         own_partial,     allreduce_sum,
+    "messages",     "all-reduce", allreduce_bytes, memory_fits,
+    allreduce_open, NULL,         own_partial,     allreduce_sum,
 };

@@ -63,6 +63,9 @@ typedef struct {
         char transport[CONFIG_CHOICE]; /* auto | window | messages */
     } grid;
     struct {
+        bool sequence;
+    } parallel;
+    struct {
         int64_t steps, global_batch, micro_batch;
         char recompute[CONFIG_CHOICE];    /* none | act | block */
         int64_t drift_every;              /* compare replicas every n steps; 0: never */

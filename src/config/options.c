@@ -106,6 +106,9 @@ const Option options[OPTION_COUNT] = {
     {AT(grid, transport), OPTION_CHOICE, .initial = "auto", .choices = "auto | window | messages",
      .help = "how ranks of a node exchange; auto: shared windows where they fit"},
 
+    {AT(parallel, sequence), OPTION_BOOLEAN, .initial = "false",
+     .help = "tensor ranks share out the rows between the blocks: norms, adds, activation memory"},
+
     {AT(train, steps), OPTION_INTEGER, .initial = "300", .least = 1, .most = MOST,
      .help = "steps of the whole run"},
     {AT(train, global_batch), OPTION_INTEGER, ROLE_ORDERS, .initial = "16", .least = 1,

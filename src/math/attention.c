@@ -19,6 +19,7 @@
 static int64_t tile_rows(int64_t length) { return length < 512 ? 64 : 128; }
 
 typedef struct {
+    void *products;      /* scratch */
     real *score, *slope; /* [rows, keys] */
     int64_t begin, rows, keys;
 } Tile;
@@ -27,13 +28,14 @@ static Tile tile_at(const AttentionShape *shape, int64_t begin, void *scratch) {
     int64_t most = tile_rows(shape->length), rest = shape->length - begin;
     Tile tile = {.begin = begin, .rows = rest < most ? rest : most};
     tile.keys = begin + tile.rows;
-    tile.score = scratch;
+    tile.products = scratch;
+    tile.score = (real *)(void *)((char *)scratch + gemm_scratch());
     tile.slope = tile.score + most * shape->length;
     return tile;
 }
 
 size_t attention_scratch(const AttentionShape *shape) {
-    return 2 * (size_t)(tile_rows(shape->length) * shape->length) * sizeof(real);
+    return gemm_scratch() + 2 * (size_t)(tile_rows(shape->length) * shape->length) * sizeof(real);
 }
 
 /* The tile's rows of one head. */
@@ -45,19 +47,22 @@ static Tensor head_rows(const AttentionShape *shape, Tensor x, int head, const T
 /* c[rows, keys] = alpha a[rows, hd] b[keys, hd]^T */
 static void rows_by_keys(const Tile *tile, real alpha, Tensor a, Tensor b, real *c) {
     gemm_call(&(GemmCall){GEMM_NT, tile->rows, tile->keys, a.cols, a.data, a.ld, b.data, b.ld,
-                          alpha, 0, c, tile->keys});
+                          alpha, 0, c, tile->keys},
+              tile->products);
 }
 
 /* c[rows, hd] = alpha a[rows, keys] b[keys, hd] */
 static void over_keys(const Tile *tile, real alpha, const real *a, Tensor b, Tensor c) {
     gemm_call(&(GemmCall){GEMM_NN, tile->rows, c.cols, tile->keys, a, tile->keys, b.data, b.ld,
-                          alpha, 0, c.data, c.ld});
+                          alpha, 0, c.data, c.ld},
+              tile->products);
 }
 
 /* c[keys, hd] += alpha a[rows, keys]^T b[rows, hd] */
 static void over_rows(const Tile *tile, real alpha, const real *a, Tensor b, Tensor c) {
     gemm_call(&(GemmCall){GEMM_TN, tile->keys, c.cols, tile->rows, a, tile->keys, b.data, b.ld,
-                          alpha, 1, c.data, c.ld});
+                          alpha, 1, c.data, c.ld},
+              tile->products);
 }
 
 /* Row i: scores become exp(score - largest), 0 where masked. Sets the largest, returns the sum. */

@@ -10,7 +10,7 @@
 typedef struct {
     PhiloxStream stream;
     double probability;  /* of dropping; 0: nothing happens */
-    uint32_t row_offset; /* added to the row; 0 except in the faults build (a mask keyed by rank) */
+    uint32_t row_offset; /* added to the row: where row 0 of the tensor lies in the whole */
 } Dropout;
 
 /* Rows `rows` of x [T, n], whose column 0 is global channel `first_channel`, times the mask, into y

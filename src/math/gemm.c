@@ -1,25 +1,160 @@
 #include "math/gemm.h"
 
 #include "base/error.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "math/gemm_engine.h"
 
 #include <cblas.h>
-#include <limits.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #ifdef WEFT_REAL64
-#define BLAS_GEMM     cblas_dgemm
-#define UNIT_ROUNDOFF 0x1p-53
+#define BLAS_GEMM cblas_dgemm
 #else
-#define BLAS_GEMM     cblas_sgemm
-#define UNIT_ROUNDOFF 0x1p-24
+#define BLAS_GEMM cblas_sgemm
 #endif
 
-const char *gemm_identity(void) {
+extern const GemmKernel gemm_avx512, gemm_avx2, gemm_plain;
+
+const GemmKernel *const gemm_kernels[] = {
+#ifdef __x86_64__
+    &gemm_avx512,
+    &gemm_avx2,
+#endif
+    &gemm_plain,
+    NULL,
+};
+
+static const GemmKernel *kernel = &gemm_plain; /* set once, by gemm_setup */
+
+/* An empty sum is 0. */
+static void clear_result(const GemmCall *call) {
+    for (int64_t i = 0; i < call->m && !call->add; i++)
+        memset(call->c + i * call->ldc, 0, (size_t)call->n * sizeof(real));
+}
+
+/* Whether there is nothing more to do. */
+static bool is_empty(const GemmCall *call) {
+    if (call->k == 0) clear_result(call);
+    return call->m == 0 || call->n == 0 || call->k == 0;
+}
+
+static void multiply(const GemmCall *call, void *scratch) {
+    GemmTeam team = {.kernel = kernel, .threads = 1, .memory = scratch, .bytes = gemm_scratch()};
+    int64_t base = 0;
+    gemm_group_run(&team, &(GemmGroup){.call = call, .count = 1}, &base);
+}
+
+void gemm_call(const GemmCall *call, void *scratch) {
+    if (is_empty(call)) return;
+    if (fault_on("blas-threads"))
+        gemm_blas(call);
+    else
+        multiply(call, scratch);
+}
+
+/* ---- lists ---- */
+
+void gemm_list_clear(GemmList *list) {
+    list->count = 0;
+    list->pairs = false;
+    list->after = NULL;
+}
+
+void gemm_list_release(GemmList *list) {
+    free(list->call);
+    free(list->group);
+    *list = (GemmList){0};
+}
+
+static int list_grow(GemmList *list) {
+    int capacity = list->capacity ? 2 * list->capacity : 64;
+    GemmCall *calls = realloc(list->call, (size_t)capacity * sizeof *calls);
+    if (calls) list->call = calls;
+    GemmGroup *groups = realloc(list->group, (size_t)capacity * sizeof *groups);
+    if (groups) list->group = groups;
+    if (!calls || !groups)
+        return error_set(WEFT_RUNTIME, "no memory for %d matrix products", capacity);
+    list->capacity = capacity;
+    return 0;
+}
+
+int gemm_list_add(GemmList *list, const GemmCall *product) {
+    if (list->count == list->capacity) {
+        int status = list_grow(list);
+        if (status) return status;
+    }
+    list->call[list->count++] = *product;
+    return 0;
+}
+
+static bool same_a(const GemmCall *x, const GemmCall *y) {
+    return x->a == y->a && x->lda == y->lda && x->m == y->m;
+}
+
+static bool same_b(const GemmCall *x, const GemmCall *y) {
+    return x->b == y->b && x->ldb == y->ldb && x->n == y->n;
+}
+
+/* Whether the group takes the call in. */
+static bool joins(GemmGroup *group, const GemmCall *call) {
+    const GemmCall *first = group->call;
+    if (first->form != call->form || first->k != call->k) return false;
+    bool down = group->count > 1 ? group->down : !same_a(first, call);
+    if (down ? !same_b(first, call) : !same_a(first, call)) return false;
+    group->down = down;
+    return true;
+}
+
+static void find_groups(GemmList *list) {
+    list->groups = 0;
+    GemmGroup *group = NULL;
+    for (int i = 0; i < list->count; i++) {
+        const GemmCall *call = &list->call[i];
+        if (is_empty(call)) {
+            group = NULL; /* a group's calls follow one another */
+            continue;
+        }
+        if (!group || !joins(group, call)) {
+            group = &list->group[list->groups++];
+            *group = (GemmGroup){.call = call, .pairs = list->pairs};
+        }
+        group->count++;
+    }
+}
+
+/* The same by BLAS. */
+static void run_mistaken(const GemmList *list, void *memory) {
+    for (int i = 0; i < list->count; i++) {
+        const GemmCall *call = &list->call[i];
+        gemm_call(call, memory);
+        if (list->after && (!list->pairs || i % 2))
+            list->after(list->context, i - list->pairs, (Range){0, call->m}, (Range){0, call->n});
+    }
+}
+
+void gemm_list_run(GemmList *list, int threads, void *memory, size_t bytes) {
+    if (fault_on("blas-threads")) {
+        run_mistaken(list, memory);
+        return;
+    }
+    find_groups(list);
+    GemmTeam team = {kernel, threads, 0, memory, bytes, list};
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp single
+        team.threads = omp_get_num_threads();
+        int64_t base = 0;
+        for (int i = 0; i < list->groups; i++) gemm_group_run(&team, &list->group[i], &base);
+    }
+}
+
+/* ---- BLAS ---- */
+
+const char *gemm_blas_name(void) {
     static _Thread_local char identity[128];
     char name[32] = "BLAS", version[32] = "?";
     sscanf(openblas_get_config(), "%31s %31s", name, version);
@@ -27,117 +162,16 @@ const char *gemm_identity(void) {
     return identity;
 }
 
-/* OpenBLAS is given at least a stride of 1, and no empty product: there C is only scaled. */
-static void scale_result(const GemmCall *call) {
-    for (int64_t i = 0; i < call->m; i++) {
-        real *row = call->c + i * call->ldc;
-        for (int64_t j = 0; j < call->n; j++) row[j] = call->beta == 0 ? 0 : call->beta * row[j];
-    }
-}
-
-void gemm_call(const GemmCall *call) {
-    if (call->m == 0 || call->n == 0) return;
-    if (call->k == 0) {
-        scale_result(call);
-        return;
-    }
+void gemm_blas(const GemmCall *call) {
     BLAS_GEMM(CblasRowMajor, call->form == GEMM_TN ? CblasTrans : CblasNoTrans,
               call->form == GEMM_NT ? CblasTrans : CblasNoTrans, (blasint)call->m, (blasint)call->n,
               (blasint)call->k, call->alpha, call->a, (blasint)call->lda, call->b,
-              (blasint)call->ldb, call->beta, call->c, (blasint)call->ldc);
-}
-
-/* ---- tiles ---- */
-
-enum { LEAST_ROWS = 512, LEAST_COLS = 768, MOST_ROWS = 1024, MOST_COLS = 1536, ENOUGH_TILES = 4 };
-
-/* Size of the pieces when n is cut evenly into pieces of at most `most`, rounded up to whole
- * micro-tiles. */
-static int64_t even_piece(int64_t n, int64_t most) {
-    const int64_t micro = 16;
-    int64_t pieces = (n + most - 1) / most;
-    if (pieces <= 1) return n;
-    int64_t size = (n + pieces - 1) / pieces;
-    return (size + micro - 1) / micro * micro;
-}
-
-GemmTile gemm_tile(int64_t m, int64_t n) {
-    int64_t rows = MOST_ROWS, cols = MOST_COLS;
-    int64_t tiles = ((m + rows - 1) / rows) * ((n + cols - 1) / cols);
-    if (tiles < ENOUGH_TILES) rows = LEAST_ROWS;
-    tiles = ((m + rows - 1) / rows) * ((n + cols - 1) / cols);
-    if (tiles < ENOUGH_TILES) cols = LEAST_COLS;
-    return (GemmTile){even_piece(m, rows), even_piece(n, cols)};
-}
-
-/* ---- lists ---- */
-
-void gemm_list_clear(GemmList *list) { list->count = 0; }
-
-void gemm_list_release(GemmList *list) {
-    free(list->call);
-    *list = (GemmList){0};
-}
-
-static int list_append(GemmList *list, const GemmCall *call) {
-    if (list->count == list->capacity) {
-        int capacity = list->capacity ? 2 * list->capacity : 64;
-        GemmCall *grown = realloc(list->call, (size_t)capacity * sizeof *grown);
-        if (!grown) return error_set(WEFT_RUNTIME, "no memory for %d matrix products", capacity);
-        list->call = grown;
-        list->capacity = capacity;
-    }
-    list->call[list->count++] = *call;
-    return 0;
-}
-
-static bool fits_int(int64_t x) { return 0 <= x && x <= INT_MAX; }
-
-static int check_product(const GemmCall *p) {
-    if (fits_int(p->m) && fits_int(p->n) && fits_int(p->k) && fits_int(p->lda) &&
-        fits_int(p->ldb) && fits_int(p->ldc)) {
-        return 0;
-    }
-    return error_set(WEFT_RUNTIME,
-                     "matrix product %lld x %lld x %lld (strides %lld, %lld, %lld): a size is "
-                     "negative or beyond BLAS's int",
-                     (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->lda,
-                     (long long)p->ldb, (long long)p->ldc);
-}
-
-/* The call for the tile of C at (row, col). */
-static GemmCall tile_call(const GemmCall *product, GemmTile tile, int64_t row, int64_t col) {
-    GemmCall call = *product;
-    call.m = product->m - row < tile.rows ? product->m - row : tile.rows;
-    call.n = product->n - col < tile.cols ? product->n - col : tile.cols;
-    call.a += product->form == GEMM_TN ? row : row * product->lda;
-    call.b += product->form == GEMM_NT ? col * product->ldb : col;
-    call.c += row * product->ldc + col;
-    return call;
-}
-
-int gemm_list_add(GemmList *list, const GemmCall *product) {
-    int code = check_product(product);
-    if (code) return code;
-    GemmTile tile = gemm_tile(product->m, product->n);
-    for (int64_t row = 0; row < product->m; row += tile.rows) {
-        for (int64_t col = 0; col < product->n; col += tile.cols) {
-            GemmCall call = tile_call(product, tile, row, col);
-            code = list_append(list, &call);
-            if (code) return code;
-        }
-    }
-    return 0;
-}
-
-void gemm_list_run(const GemmList *list, int threads) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
-    for (int i = 0; i < list->count; i++) gemm_call(&list->call[i]);
+              (blasint)call->ldb, call->add ? 1 : 0, call->c, (blasint)call->ldc);
 }
 
 /* ---- setup ---- */
 
-enum { SELF_CHECK_MOST = 400 };
+enum { SELF_CHECK_MOST = 600 };
 
 /* A fixed sequence of values in (-1, 1). */
 static void fill_sequence(real *x, int64_t count, uint32_t state) {
@@ -147,76 +181,69 @@ static void fill_sequence(real *x, int64_t count, uint32_t state) {
     }
 }
 
-/* Whether C agrees with plain loops over the call's inputs, C having been 1 before, to twice the
- * bound of a sum of k + 2 terms in any order (Higham, Accuracy and Stability, section 3.1): in the
- * f64 build both sides round. */
-static bool product_is_right(const GemmCall *call) {
-    for (int64_t i = 0; i < call->m; i++) {
-        for (int64_t j = 0; j < call->n; j++) {
-            double sum = call->beta, size = call->beta;
-            for (int64_t p = 0; p < call->k; p++) {
-                double a = call->a[call->form == GEMM_TN ? p * call->lda + i : i * call->lda + p];
-                double b = call->b[call->form == GEMM_NT ? j * call->ldb + p : p * call->ldb + j];
-                sum += call->alpha * a * b;
-                size += fabs(call->alpha * a * b);
-            }
-            double error = fabs(call->c[i * call->ldc + j] - sum);
-            if (!(error <= 2 * (double)(call->k + 2) * UNIT_ROUNDOFF * size)) return false;
-        }
-    }
-    return true;
-}
-
-/* Small, odd and paneled shapes reach different kernels. */
 static const struct {
     int m, n, k;
-} self_check_shapes[] = {{1, 1, 1},    {3, 5, 7},    {1, 129, 33},   {65, 1, 129},
-                         {33, 17, 65}, {64, 64, 64}, {100, 76, 400}, {131, 97, 86}};
+} self_check_shapes[] = {{1, 1, 1}, {3, 5, 7}, {13, 33, 257}, {65, 1, 129}, {24, 64, 512}};
 
-static int self_check(real *a, real *b, real *c) {
+/* memory: a, b, c and what c should be, SELF_CHECK_MOST^2 each; then scratch. */
+static int self_check(real *memory, void *scratch) {
     const char *form_name[] = {"NT", "NN", "TN"};
+    const int64_t block = SELF_CHECK_MOST * SELF_CHECK_MOST;
+    const GemmKernel *chosen = kernel;
     int shapes = sizeof self_check_shapes / sizeof *self_check_shapes;
     for (int i = 0; i < 6 * shapes; i++) {
         int m = self_check_shapes[i / 6].m, n = self_check_shapes[i / 6].n;
         int k = self_check_shapes[i / 6].k;
         GemmForm form = (GemmForm)(i % 3);
         int lda = form == GEMM_TN ? m : k, ldb = form == GEMM_NT ? k : n;
-        GemmCall call = {form, m, n, k, a, lda, b, ldb, (real)0.5, (real)(i / 3 % 2), c, n};
-        for (int64_t j = 0; j < (int64_t)m * n; j++) c[j] = call.beta == 0 ? (real)NAN : 1;
-        gemm_call(&call);
-        if (product_is_right(&call)) continue;
-        return error_set(WEFT_RUNTIME,
-                         "%s multiplies wrongly on this machine (%s %s %dx%dx%d); try another "
-                         "kernel: OPENBLAS_CORETYPE=Haswell in the environment",
-                         gemm_identity(), REAL_NAME, form_name[form], m, n, k);
+        GemmCall call = {form,
+                         m,
+                         n,
+                         k,
+                         memory,
+                         lda,
+                         memory + block,
+                         ldb,
+                         (real)0.75,
+                         i / 3 % 2,
+                         memory + 2 * block,
+                         n};
+        fill_sequence(memory, 4 * block, (uint32_t)i);
+        memcpy(memory + 3 * block, call.c, (size_t)(m * n) * sizeof(real));
+        multiply(&call, scratch);
+        kernel = &gemm_plain;
+        call.c = memory + 3 * block;
+        multiply(&call, scratch);
+        kernel = chosen;
+        if (memcmp(call.c, memory + 2 * block, (size_t)(m * n) * sizeof(real)))
+            return error_set(WEFT_RUNTIME,
+                             "the %s kernel multiplies wrongly on this machine (%s %s %dx%dx%d)",
+                             kernel->name, REAL_NAME, form_name[form], m, n, k);
     }
     return 0;
 }
 
-static int run_self_check(void) {
-    int64_t count = SELF_CHECK_MOST * SELF_CHECK_MOST;
-    real *memory = malloc(3 * (size_t)count * sizeof *memory);
-    if (!memory) return error_set(WEFT_RUNTIME, "no memory for the self-check of BLAS");
-    fill_sequence(memory, 2 * count, 1);
-    int code = self_check(memory, memory + count, memory + 2 * count);
+int gemm_setup(void) {
+    openblas_set_num_threads(fault_on("blas-threads") ? 2 : 1);
+    int i = 0;
+    while (!gemm_kernels[i]->runs_here()) i++;
+    while (fault_on("other-core") && gemm_kernels[i + 1]) i++;
+    kernel = gemm_kernels[i];
+    size_t block = SELF_CHECK_MOST * SELF_CHECK_MOST * sizeof(real);
+    char *memory = memory_allocate(4 * block + gemm_scratch(), "the self-check of products");
+    if (!memory) return WEFT_RUNTIME;
+    int status = self_check((real *)(void *)memory, memory + 4 * block);
     free(memory);
-    return code;
+    return status;
 }
 
-int gemm_setup(int blas_threads) {
-    openblas_set_num_threads(blas_threads);
-    int threads = openblas_get_num_threads();
-    if (threads != blas_threads) {
-        return error_set(WEFT_RUNTIME,
-                         "%s runs on %d threads although %d was asked for: results would depend "
-                         "on it; use its pthread or serial build",
-                         gemm_identity(), threads, blas_threads);
+int gemm_choose(const char *name) {
+    for (int i = 0; gemm_kernels[i]; i++) {
+        if (strcmp(gemm_kernels[i]->name, name) || !gemm_kernels[i]->runs_here()) continue;
+        kernel = gemm_kernels[i];
+        return 0;
     }
-    /* Its threaded product has a race, mended in 0.3.31; on one thread it is right. */
-    if (threads > 1 && strstr(gemm_identity(), " 0.3.30 ")) {
-        return error_set(WEFT_RUNTIME,
-                         "%s computes wrong products on %d threads; use another version",
-                         gemm_identity(), threads);
-    }
-    return run_self_check();
+    return error_set(WEFT_RUNTIME, "kernel %s: this core or program has none of that name", name);
 }
+
+const char *gemm_kernel_name(void) { return kernel->name; }

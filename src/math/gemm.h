@@ -1,13 +1,20 @@
-/* Matrix products: the only user of BLAS.
+/* Matrix products whose bits depend on nothing but their operands.
  *
- * OpenBLAS's bits depend on M, N, K and its thread count, so a product is a fixed list of calls
- * whose shapes are a function of logical shapes alone (gemm_tile), each on one BLAS thread; OpenMP
- * threads share out the calls. gemm_setup() comes first. */
+ * What an element of the result is stands in gemm_kernel.h: one fixed chain of operations, the same
+ * whatever the shape of the product, however it is cut among threads, on any core. So products of
+ * shards may be computed together, and a rank's shards are: calls of a list that read one operand
+ * pack it once.
+ *
+ * The only user of BLAS too, which is what the bench measures against (gemm_blas). gemm_setup()
+ * comes first. */
 #ifndef WEFT_MATH_GEMM_H
 #define WEFT_MATH_GEMM_H
 
 #include "base/real.h"
+#include "tensor/shard.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum {
@@ -18,50 +25,60 @@ typedef enum {
 
 typedef struct {
     GemmForm form;
-    int64_t m, n, k;
+    int64_t m, n, k; /* may be 0 */
     const real *a;
     int64_t lda;
     const real *b;
     int64_t ldb;
-    real alpha, beta; /* C = alpha * product + beta * C; beta 0 does not read C */
+    real alpha;
+    bool add; /* C += alpha * product; otherwise C is not read */
     real *c;
     int64_t ldc;
 } GemmCall;
 
-/* Sets BLAS to one thread, reads it back, refuses versions known to compute wrong results, and
- * compares a few products with plain loops. `blas_threads` is 1 except in the faults build. Returns
- * 0 or WEFT_RUNTIME. */
-int gemm_setup(int blas_threads);
+/* Chooses the kernel for this core and compares it, bit for bit, with the plain one on a few
+ * shapes. 0 or WEFT_RUNTIME. */
+int gemm_setup(void);
 
-/* Version and core name of the BLAS in use, e.g. "OpenBLAS 0.3.21 Haswell"; this thread's copy. */
-const char *gemm_identity(void);
+/* Another kernel of gemm_kernels, for tests and the bench: the same bits. 0 or WEFT_RUNTIME. */
+int gemm_choose(const char *name);
 
-/* One BLAS call on exactly this shape. m, n or k may be 0; sizes and strides must fit an int. */
-void gemm_call(const GemmCall *call);
+/* The kernel in use, e.g. "avx512"; the library that gemm_blas calls, e.g. "OpenBLAS 0.3.21
+ * Haswell" (this thread's copy). */
+const char *gemm_kernel_name(void);
+const char *gemm_blas_name(void);
 
-/* Height and width of the tiles that C [m, n] is cut into: a function of shape only. A product
- * becomes at least 4 calls where tiles need not be smaller than 512 x 768 for it: a call packs
- * (rows + cols) * k elements for rows * cols * k multiplications, and smaller tiles are felt
- * (README.md, performance). */
-typedef struct {
-    int64_t rows, cols;
-} GemmTile;
-GemmTile gemm_tile(int64_t m, int64_t n);
+/* Scratch for products, whatever their size; aligned to MEMORY_ALIGN. More is of use to a list. */
+size_t gemm_scratch(void);
 
-/* A list of calls that are independent of one another. Capacity grows on demand and is kept. */
+/* One product on this thread. */
+void gemm_call(const GemmCall *call, void *scratch);
+
+/* Told of elements [rows, cols] of call `call` of a list that are done, by the thread that made
+ * them, while they are in its cache: each element once. */
+typedef void GemmAfter(void *context, int call, Range rows, Range cols);
+
+/* Products that are independent of one another. Capacity grows on demand and is kept. */
 typedef struct {
     GemmCall *call;
-    int count, capacity;
+    struct GemmGroup *group; /* of calls that read one operand, while the list runs */
+    int count, capacity, groups;
+    bool pairs; /* calls 2i and 2i + 1 have one A and the same shape, and are done together: `after`
+                   is told of the first alone */
+    GemmAfter *after; /* or NULL */
+    void *context;    /* of `after` */
 } GemmList;
 
-void gemm_list_clear(GemmList *list);
+void gemm_list_clear(GemmList *list); /* no calls, no pairs, no `after` */
 void gemm_list_release(GemmList *list);
 
-/* Cuts a product into tiles and appends its calls. Returns 0 or WEFT_RUNTIME (no memory, or a size
- * or stride that doesn't fit an int). */
+/* 0 or WEFT_RUNTIME (no memory). */
 int gemm_list_add(GemmList *list, const GemmCall *product);
 
-/* Runs all calls on `threads` OpenMP threads. Same bits for any number. */
-void gemm_list_run(const GemmList *list, int threads);
+/* Runs all products on `threads` OpenMP threads, which share memory of gemm_scratch() or more. */
+void gemm_list_run(GemmList *list, int threads, void *memory, size_t bytes);
+
+/* The same product by one call of BLAS on this thread: other bits. For the bench and for tests. */
+void gemm_blas(const GemmCall *call);
 
 #endif

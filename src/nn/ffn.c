@@ -128,11 +128,10 @@ static void add_bias(const Ffn *ffn, int bias, const Sharded *y) {
 }
 
 int ffn_hidden(const Ffn *ffn, const Pass *pass, Tensor x, const FfnSaved *saved) {
-    gemm_list_clear(&ffn->space->products);
     x = mistaken_ffn_input(x);
     int status = ffn->kind->project(ffn, x, saved);
     if (status) return status;
-    gemm_list_run(&ffn->space->products, ffn->space->threads);
+    workspace_multiply(ffn->space);
     add_bias(ffn, ffn->gate_bias, &saved->gate);
     add_bias(ffn, ffn->up_bias, &saved->up);
     pointwise(ffn, pass, saved, ACTIVATE);
@@ -156,14 +155,12 @@ void ffn_down(const Ffn *ffn, const FfnSaved *saved, const Partials *y) {
 static int backward_down(const Ffn *ffn, Tensor dy, const FfnSaved *saved) {
     const Param *down = &ffn->set->param[ffn->down];
     GemmList *list = &ffn->space->products;
-    gemm_list_clear(list);
     int status = linear_row_gradient(list, ffn->set, down, dy, &saved->hidden);
     if (status) return status;
-    gemm_list_run(list, ffn->space->threads);
-    gemm_list_clear(list);
+    workspace_multiply(ffn->space);
     status = linear_row_input_gradient(list, ffn->set, down, dy, &saved->hidden);
     if (status) return status;
-    gemm_list_run(list, ffn->space->threads);
+    workspace_multiply(ffn->space);
     return 0;
 }
 
@@ -180,7 +177,6 @@ int ffn_backward(const Ffn *ffn, const Pass *pass, Tensor x, Tensor dy, const Ff
     LinearTerm term[2];
     int terms = 0;
     GemmList *list = &ffn->space->products;
-    gemm_list_clear(list);
     for (int b = 0; b < 2; b++) {
         if (branch[b].weight < 0) continue;
         const Param *weight = &ffn->set->param[branch[b].weight];
@@ -191,7 +187,7 @@ int ffn_backward(const Ffn *ffn, const Pass *pass, Tensor x, Tensor dy, const Ff
             linear_bias_gradient(ffn->space, ffn->set, &ffn->set->param[branch[b].bias],
                                  branch[b].gradient);
     }
-    gemm_list_run(list, ffn->space->threads);
+    workspace_multiply(ffn->space);
     linear_partials(ffn->space, ffn->set, LINEAR_COLUMN_BACKWARD, term, terms, dx);
     return 0;
 }

@@ -82,13 +82,13 @@ int head_declare(Head *head, ParamSet *set, Workspace *space, const HeadSpec *sp
 }
 
 void head_take(Head *head, Arena *arena, int rank) {
-    int64_t rows = head->space->rows, chunk = chunk_rows(head);
+    int64_t rows = head->space->rows, chunk = chunk_rows(head), d = head->d_model;
+    int64_t own = range_size(head->space->stream.own);
     sharded_take(&head->logits, arena, &head->axis, rank, 1, chunk);
-    head->normed =
-        tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
-    head->gradient =
-        tensor_view(arena_take(arena, rows * head->d_model, sizeof(real)), rows, head->d_model);
-    head->scale = arena_take(arena, rows, sizeof(real));
+    if (!head->space->stream.cut)
+        head->normed = tensor_view(arena_take(arena, rows * d, sizeof(real)), rows, d);
+    head->gradient = tensor_view(arena_take(arena, own * d, sizeof(real)), own, d);
+    head->scale = arena_take(arena, own, sizeof(real));
     head->row_loss = arena_take(arena, rows, sizeof(double));
     head->sums = arena_take(arena, chunk, sizeof(double));
     head->shard_sums = arena_take(arena, (SHARD_MAX + TREE_MAX_SUBTREES) * chunk, sizeof(double));
@@ -107,11 +107,10 @@ static Sharded chunk_logits(const Head *head, int64_t rows) {
 }
 
 static int project(Head *head, Tensor x, const Sharded *logits) {
-    gemm_list_clear(&head->space->products);
     int status = linear_column_forward(&head->space->products, head->set,
                                        &head->set->param[head->weight], x, logits);
     if (status) return status;
-    gemm_list_run(&head->space->products, head->space->threads);
+    workspace_multiply(head->space);
     if (head->bias >= 0)
         linear_add_bias(head->space, head->set, &head->set->param[head->bias], logits);
     return 0;
@@ -142,11 +141,10 @@ static int chunk_backward(Head *head, Tensor x, const HeadChunk *chunk, double s
                           const Partials *dx) {
     head->loss->gradient(head, chunk, scale);
     const Param *weight = &head->set->param[head->weight];
-    gemm_list_clear(&head->space->products);
     int status =
         linear_column_gradient(&head->space->products, head->set, weight, &chunk->logits, x);
     if (status) return status;
-    gemm_list_run(&head->space->products, head->space->threads);
+    workspace_multiply(head->space);
     if (head->bias >= 0)
         linear_bias_gradient(head->space, head->set, &head->set->param[head->bias], &chunk->logits);
     LinearTerm term = {weight, &chunk->logits};
@@ -185,13 +183,17 @@ int head_loss(Head *head, Tensor x, const Microbatch *batch, double scale, Tenso
     *hits = 0;
     const Param *norm = &head->set->param[head->norm];
     const real *gain = param_shard(head->set, norm, PARAM_VALUE, 0).data;
-    residual_norm(head->space, x, gain, head->norm_eps, head->normed, head->scale);
+    const Stream *stream = &head->space->stream;
+    gather_begin(stream->inputs);
+    residual_norm(head->space, x, gain, head->norm_eps, stream_own(stream, head->normed),
+                  head->scale);
+    gather_rows(stream->inputs);
     observe_whole(head->space->observer, "norm.final", -1, head->normed);
 
     Partials part = {.count = 0};
     if (dx.data) part = exchange_begin(head->exchange, head->gradient);
     for (int c = 0; c < head->chunks; c++) {
-        Range rows = shard_range(x.rows, head->chunks, c);
+        Range rows = shard_range(head->space->rows, head->chunks, c);
         int status = chunk_loss(head, rows, batch, scale, dx.data ? &part : NULL, hits);
         if (status) return status;
     }
@@ -206,16 +208,24 @@ int head_loss(Head *head, Tensor x, const Microbatch *batch, double scale, Tenso
         memset(tensor_row(dx, t), 0, (size_t)dx.cols * sizeof(real));
     residual_norm_backward(head->space, head->gradient, x, gain, head->scale, dx,
                            param_shard(head->set, norm, PARAM_GRADIENT, 0).data);
+    status = head->space->observer ? stream_finish_sums(&head->space->stream) : 0;
+    if (status) return status;
     observe_parameter(head->space->observer, -1, head->set, head->weight);
     observe_parameter(head->space->observer, -1, head->set, head->bias);
     observe_parameter(head->space->observer, -1, head->set, head->norm);
-    observe_whole_gradient(head->space->observer, "head.input", -1, dx);
+    observe_stream_gradient(head->space, "head.input", -1, dx);
     return 0;
 }
 
 int head_logits(Head *head, Tensor x, int64_t row, double *logits) {
     const real *gain = param_shard(head->set, &head->set->param[head->norm], PARAM_VALUE, 0).data;
-    norm_forward((Range){row, row + 1}, x, gain, head->norm_eps, head->normed, head->scale);
+    const Stream *stream = &head->space->stream;
+    int64_t here = row - stream->own.begin;
+    gather_begin(stream->inputs);
+    if (range_has(stream->own, row))
+        norm_forward((Range){here, here + 1}, x, gain, head->norm_eps,
+                     stream_own(stream, head->normed), head->scale);
+    gather_rows(stream->inputs);
     Tensor one = rows_of(head->normed, (Range){row, row + 1});
     Sharded chunk = chunk_logits(head, 1);
     int status = project(head, one, &chunk);

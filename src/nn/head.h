@@ -42,8 +42,9 @@ typedef struct {
     int norm, weight, bias;    /* places in the set; bias -1: there is none */
     int chunks;                /* how many row chunks T is cut into: a function of T and outputs */
     Sharded logits;            /* [chunk, outputs of the shard] */
-    Tensor normed, gradient;   /* [T, D] */
-    real *scale;               /* [T] */
+    Tensor normed;             /* [T, D]; of a cut stream a buffer of that, set before use */
+    Tensor gradient;           /* [R, D], R rows of the stream being here */
+    real *scale;               /* [R] */
     double *row_loss;          /* [T] */
     double *sums, *shard_sums; /* [chunk]; [shards and then partial sums, chunk] */
     real *largest;             /* cross entropy: [chunk] */
@@ -54,15 +55,15 @@ typedef struct {
 int head_declare(Head *head, ParamSet *set, Workspace *space, const HeadSpec *spec);
 void head_take(Head *head, Arena *arena, int rank);
 
-/* x [T, D] and the batch's targets (and values) -> *loss: the sum of the losses of all unmasked
+/* x [R, D] and the batch's targets (and values) -> *loss: the sum of the losses of all unmasked
  * rows; *hits: how many of those have their largest logit at the target (under a squared error 0).
- * With dx.data, dx [T, D] is overwritten by the gradient of loss * scale, and weight gradients are
+ * With dx.data, dx [R, D] is overwritten by the gradient of loss * scale, and weight gradients are
  * added to. Collective over GROUP_TENSOR. 0 or a negative code. */
 int head_loss(Head *head, Tensor x, const Microbatch *batch, double scale, Tensor dx, double *loss,
               int64_t *hits);
 
-/* The outputs (logits) of one row of x [T, D], on all ranks. Collective over GROUP_TENSOR. 0 or a
- * negative code. */
+/* The outputs (logits) of one row of the T, of which x are those that are here, on all ranks.
+ * Collective over GROUP_TENSOR. 0 or a negative code. */
 int head_logits(Head *head, Tensor x, int64_t row, double *logits);
 
 #endif

@@ -47,28 +47,40 @@ static Sharded columns_of(const Input *input, Tensor x) {
     return columns;
 }
 
-int input_forward(const Input *input, Grid *grid, Tensor inputs, Tensor x) {
+/* The owned columns of all rows. */
+static int map(const Input *input, Tensor inputs, Tensor x) {
     const ParamSet *set = input->set;
-    GemmList *list = &input->space->products;
     Sharded columns = columns_of(input, x);
-    memset(x.data, 0, (size_t)(x.rows * x.cols) * sizeof(real));
-    gemm_list_clear(list);
-    int status = linear_column_forward(list, set, &set->param[input->weight], inputs, &columns);
+    int status = linear_column_forward(&input->space->products, set, &set->param[input->weight],
+                                       inputs, &columns);
     if (status) return status;
-    gemm_list_run(list, input->space->threads);
+    workspace_multiply(input->space);
     linear_add_bias(input->space, set, &set->param[input->bias], &columns);
-    residual_gather(grid, x);
     return 0;
+}
+
+int input_forward(const Input *input, Grid *grid, Tensor inputs, Tensor x) {
+    const Stream *stream = &input->space->stream;
+    int status;
+    if (stream->cut) {
+        gather_begin_scatter(stream->gradients);
+        status = map(input, inputs, gather_whole(stream->gradients));
+        if (!status) gather_scatter(stream->gradients, x);
+    } else {
+        memset(x.data, 0, (size_t)(x.rows * x.cols) * sizeof(real));
+        status = map(input, inputs, x);
+        if (!status) residual_gather(grid, x);
+    }
+    return status;
 }
 
 int input_backward(const Input *input, Tensor inputs, Tensor dx) {
     const ParamSet *set = input->set;
     GemmList *list = &input->space->products;
     Sharded columns = columns_of(input, dx);
-    gemm_list_clear(list);
     int status = linear_column_gradient(list, set, &set->param[input->weight], &columns, inputs);
     if (status) return status;
-    gemm_list_run(list, input->space->threads);
+    workspace_multiply(input->space);
     linear_bias_gradient(input->space, set, &set->param[input->bias], &columns);
     return 0;
 }

@@ -55,14 +55,14 @@ int layer_declare(Model *model, int l) {
 }
 
 static Tensor take_stream(Model *model) {
-    int64_t rows = model->space.rows, d = model->config.ffn.d_model;
-    return tensor_view(arena_take(&model->arena, rows * d, sizeof(real)), rows, d);
+    int64_t own = range_size(model->space.stream.own), d = model->config.ffn.d_model;
+    return tensor_view(arena_take(&model->arena, own * d, sizeof(real)), own, d);
 }
 
 /* Kept unless the whole block is done again. */
 static void take_kept(Model *model, const Layer *layer, LayerSaved *saved) {
     Arena *arena = &model->arena;
-    int64_t rows = model->space.rows;
+    int64_t rows = range_size(model->space.stream.own);
     if (attends(model)) {
         saved->middle = take_stream(model);
         saved->scale_attention = arena_take(arena, rows, sizeof(real));
@@ -72,10 +72,12 @@ static void take_kept(Model *model, const Layer *layer, LayerSaved *saved) {
     ffn_take(&layer->ffn, arena, model->set.tensor_rank, &saved->ffn, NULL);
 }
 
-/* Follows pointwise from what is kept. */
+/* Follows pointwise from what is kept. All rows of a cut stream are never kept: a buffer of its own
+ * has them, as long as a block reads them. */
 static void take_derived(Model *model, const Layer *layer, LayerSaved *saved) {
-    if (attends(model)) saved->normed_attention = take_stream(model);
-    saved->normed_ffn = take_stream(model);
+    bool cut = model->space.stream.cut;
+    if (attends(model) && !cut) saved->normed_attention = take_stream(model);
+    if (!cut) saved->normed_ffn = take_stream(model);
     ffn_take(&layer->ffn, &model->arena, model->set.tensor_rank, NULL, &saved->ffn);
 }
 
@@ -104,7 +106,24 @@ static Dropout output_dropout(const Model *model, int l, const Pass *pass) {
     return (Dropout){
         {model->config.seed, site, (uint32_t)l, (uint32_t)pass->step, (uint32_t)pass->microbatch},
         pass->training ? model->config.output_dropout : 0,
-        0};
+        (uint32_t)model->space.stream.own.begin};
+}
+
+/* normed [T, D] = norm(x [R, D]): this rank's rows, then all. */
+static void enter(Model *model, Tensor x, int norm, Tensor normed, real *scale) {
+    const Stream *stream = &model->space.stream;
+    gather_begin(stream->inputs);
+    residual_norm(&model->space, x, gain_of(model, norm), model->config.norm_eps,
+                  stream_own(stream, normed), scale);
+    gather_rows(stream->inputs);
+}
+
+/* The same from the saved scale. */
+static void enter_again(Model *model, Tensor x, int norm, Tensor normed, const real *scale) {
+    const Stream *stream = &model->space.stream;
+    gather_begin(stream->inputs);
+    residual_norm_again(&model->space, x, gain_of(model, norm), scale, stream_own(stream, normed));
+    gather_rows(stream->inputs);
 }
 
 /* stream[l] -> middle, by way of attention. */
@@ -112,8 +131,7 @@ static int attention_sublayer(Model *model, int l) {
     Layer *layer = &model->layer[l];
     LayerSaved *saved = &layer->saved;
     Tensor x = model->stream[l];
-    residual_norm(&model->space, x, gain_of(model, layer->norm_attention), model->config.norm_eps,
-                  saved->normed_attention, saved->scale_attention);
+    enter(model, x, layer->norm_attention, saved->normed_attention, saved->scale_attention);
     int status = attention_heads(&layer->attention, saved->normed_attention, &saved->attention);
     if (status) return status;
     Partials part = exchange_begin(model->exchange_attention, model->sum);
@@ -128,14 +146,13 @@ static int attention_sublayer(Model *model, int l) {
 static int ffn_sublayer(Model *model, int l, const Pass *pass) {
     Layer *layer = &model->layer[l];
     LayerSaved *saved = &layer->saved;
-    residual_norm(&model->space, saved->middle, gain_of(model, layer->norm_ffn),
-                  model->config.norm_eps, saved->normed_ffn, saved->scale_ffn);
+    enter(model, saved->middle, layer->norm_ffn, saved->normed_ffn, saved->scale_ffn);
     return ffn_hidden(&layer->ffn, pass, saved->normed_ffn, &saved->ffn);
 }
 
 /* For tests: NaN in the first row of what the middle layer makes. */
 static void strike_nan(const Model *model, int l, const Pass *pass, Phase phase, Tensor result) {
-    if (l != model->config.layers / 2 || !pass->training || !result.data) return;
+    if (l != model->config.layers / 2 || !pass->training || !result.data || !result.rows) return;
     if (!fault_take("nan", phase)) return;
     for (int64_t j = 0; j < result.cols; j++) result.data[j] = (real)NAN;
 }
@@ -155,12 +172,14 @@ static void observe_attention(const Model *model, int l) {
     observe_cut(observer, "attention.k", l, &model->groups, head, &saved->attention.k);
     observe_cut(observer, "attention.v", l, &model->groups, head, &saved->attention.v);
     observe_cut(observer, "attention.context", l, &model->groups, group, &saved->attention.o);
-    observe_whole(observer, "attention.o", l, model->sum);
-    observe_whole(observer, "resid.attention", l, saved->middle);
+    observe_stream(&model->space, "attention.o", l, model->sum);
+    observe_stream(&model->space, "resid.attention", l, saved->middle);
 }
 
 static int attention_forward(Model *model, int l) {
+    stopwatch_begin(model->space.stopwatch, STEP_ATTENTION);
     int status = attention_sublayer(model, l);
+    stopwatch_end(model->space.stopwatch);
     if (!status) observe_attention(model, l);
     return status;
 }
@@ -186,48 +205,69 @@ static int ffn_forward(Model *model, int l, const Pass *pass) {
     ffn_down(&layer->ffn, &layer->saved.ffn, &part);
     status = exchange_sum(model->exchange_ffn);
     if (status) return status;
-    mistaken_ffn_sum(&layer->ffn, &model->config.ffn, pass, layer->saved.normed_ffn, model->sum);
+    mistaken_ffn_sum(&layer->ffn, &model->config.ffn, pass,
+                     stream_own(&model->space.stream, layer->saved.normed_ffn), model->sum);
     Dropout dropout = output_dropout(model, l, pass);
     const real *bias = layer->ffn.down_bias < 0 ? NULL : gain_of(model, layer->ffn.down_bias);
     residual_add(&model->space, layer->saved.middle, model->sum, bias, &dropout,
                  model->stream[l + 1]);
-    observe_whole(model->space.observer, "ffn.down", l, model->sum);
-    observe_whole(model->space.observer, "resid.ffn", l, model->stream[l + 1]);
+    observe_stream(&model->space, "ffn.down", l, model->sum);
+    observe_stream(&model->space, "resid.ffn", l, model->stream[l + 1]);
     return 0;
 }
 
 int layer_forward(Model *model, int l, const Pass *pass) {
     int status = attends(model) ? attention_forward(model, l) : 0;
-    return status ? status : ffn_forward(model, l, pass);
+    stopwatch_begin(model->space.stopwatch, STEP_FFN);
+    if (!status) status = ffn_forward(model, l, pass);
+    stopwatch_end(model->space.stopwatch);
+    return status;
 }
 
-/* What the mode did not keep, again: the same operations on the same operands give the same bits.
- */
-static int recompute(Model *model, int l, const Pass *pass) {
-    Layer *layer = &model->layer[l];
-    LayerSaved *saved = &layer->saved;
-    if (model->config.recompute == RECOMPUTE_NONE) return 0;
-    if (model->config.recompute == RECOMPUTE_BLOCK) {
+/* What the FFN's backward reads and the mode did not keep, again: the same operations on the same
+ * operands give the same bits. */
+static int recompute_ffn(Model *model, int l, const Pass *pass) {
+    const Layer *layer = &model->layer[l];
+    const LayerSaved *saved = &layer->saved;
+    Recompute mode = model->config.recompute;
+    if (mode == RECOMPUTE_BLOCK) {
+        stopwatch_begin(model->space.stopwatch, STEP_ATTENTION);
         int status = attends(model) ? attention_sublayer(model, l) : 0;
+        stopwatch_end(model->space.stopwatch);
         return status ? status : ffn_sublayer(model, l, pass);
     }
-    if (attends(model))
-        residual_norm_again(&model->space, model->stream[l], gain_of(model, layer->norm_attention),
-                            saved->scale_attention, saved->normed_attention);
-    residual_norm_again(&model->space, saved->middle, gain_of(model, layer->norm_ffn),
-                        saved->scale_ffn, saved->normed_ffn);
-    ffn_activate(&layer->ffn, pass, &saved->ffn);
+    if (mode == RECOMPUTE_ACT || model->space.stream.cut)
+        enter_again(model, saved->middle, layer->norm_ffn, saved->normed_ffn, saved->scale_ffn);
+    if (mode == RECOMPUTE_ACT) ffn_activate(&layer->ffn, pass, &saved->ffn);
     return 0;
+}
+
+/* The same for attention, after the FFN's backward. */
+static void recompute_attention(Model *model, int l) {
+    const Layer *layer = &model->layer[l];
+    const LayerSaved *saved = &layer->saved;
+    if (model->config.recompute == RECOMPUTE_ACT || model->space.stream.cut)
+        enter_again(model, model->stream[l], layer->norm_attention, saved->normed_attention,
+                    saved->scale_attention);
+}
+
+/* model->branch [T, D] = the gradient of what the FFN adds to the stream: this rank's rows, then
+ * all. */
+static void enter_backward(Model *model, int l, const Pass *pass) {
+    const Stream *stream = &model->space.stream;
+    int bias = model->layer[l].ffn.down_bias;
+    Dropout dropout = output_dropout(model, l, pass);
+    Tensor branch = stream_own(stream, model->branch);
+    gather_begin(stream->gradients);
+    residual_add_backward(&model->space, model->gradient, &dropout, branch);
+    gather_rows(stream->gradients);
+    if (bias >= 0) residual_bias_backward(&model->space, branch, gain_gradient(model, bias));
 }
 
 static int ffn_sublayer_backward(Model *model, int l, const Pass *pass) {
     Layer *layer = &model->layer[l];
     LayerSaved *saved = &layer->saved;
-    Dropout dropout = output_dropout(model, l, pass);
-    residual_add_backward(&model->space, model->gradient, &dropout, model->branch);
-    if (layer->ffn.down_bias >= 0)
-        workspace_add_row_sum(&model->space, model->branch,
-                              gain_gradient(model, layer->ffn.down_bias));
+    enter_backward(model, l, pass);
     Partials part = exchange_begin(model->exchange_ffn, model->sum);
     int status =
         ffn_backward(&layer->ffn, pass, saved->normed_ffn, model->branch, &saved->ffn, &part);
@@ -242,16 +282,22 @@ static int ffn_sublayer_backward(Model *model, int l, const Pass *pass) {
 static int attention_sublayer_backward(Model *model, int l) {
     Layer *layer = &model->layer[l];
     LayerSaved *saved = &layer->saved;
+    recompute_attention(model, l);
+    Tensor dy = stream_whole(&model->space.stream, model->gradient, model->space.threads);
     Partials part = exchange_begin(model->exchange_attention, model->sum);
-    int status =
-        attention_backward_heads(&layer->attention, saved->normed_attention, model->gradient,
-                                 &saved->attention, &model->attention_gradient, &part);
+    int status = attention_backward_heads(&layer->attention, saved->normed_attention, dy,
+                                          &saved->attention, &model->attention_gradient, &part);
     if (!status) status = exchange_sum(model->exchange_attention);
     if (status) return status;
     residual_norm_backward(&model->space, model->sum, model->stream[l],
                            gain_of(model, layer->norm_attention), saved->scale_attention,
                            model->gradient, gain_gradient(model, layer->norm_attention));
     return 0;
+}
+
+/* Who looks at a gain's gradient finds it as it would be if the stream weren't cut. */
+static int finish_sums(Model *model) {
+    return model->space.observer ? stream_finish_sums(&model->space.stream) : 0;
 }
 
 static void observe_ffn_backward(const Model *model, int l) {
@@ -272,20 +318,26 @@ static void observe_attention_backward(const Model *model, int l) {
 }
 
 static int attention_backward(Model *model, int l) {
-    observe_whole_gradient(model->space.observer, "resid.attention", l, model->gradient);
+    observe_stream_gradient(&model->space, "resid.attention", l, model->gradient);
     int status = attention_sublayer_backward(model, l);
+    if (!status) status = finish_sums(model);
     if (!status) observe_attention_backward(model, l);
     return status;
 }
 
 int layer_backward(Model *model, int l, const Pass *pass) {
-    int status = recompute(model, l, pass);
+    stopwatch_begin(model->space.stopwatch, STEP_FFN);
+    int status = recompute_ffn(model, l, pass);
     if (!status) status = ffn_sublayer_backward(model, l, pass);
+    stopwatch_end(model->space.stopwatch);
+    if (!status) status = finish_sums(model);
     if (status) return status;
     observe_ffn_backward(model, l);
+    stopwatch_begin(model->space.stopwatch, STEP_ATTENTION);
     status = attends(model) ? attention_backward(model, l) : 0;
+    stopwatch_end(model->space.stopwatch);
     if (status) return status;
     strike_nan(model, l, pass, PHASE_BACKWARD, model->gradient);
-    observe_whole_gradient(model->space.observer, "layer.input", l, model->gradient);
+    observe_stream_gradient(&model->space, "layer.input", l, model->gradient);
     return 0;
 }

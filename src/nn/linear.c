@@ -1,5 +1,7 @@
 #include "nn/linear.h"
 
+#include "math/gemm_kernel.h"
+
 #include <omp.h>
 
 /* The product of one shard: w is the shard of the weight or of its gradient, `whole` the activation
@@ -60,9 +62,20 @@ static int64_t output_cols(LinearSum kind, const Param *weight) {
     return kind == LINEAR_ROW_FORWARD ? weight->rows : weight->cols;
 }
 
+/* What is computed of the output at a time; fewer rows where threads would have nothing to do. */
+enum { TILE_ROWS = 1024, TILE_COLS = 1024, LEAST_ROWS = 64 };
+
+/* The levels of a tree over so many leaves, the root's apart. */
+static int levels_below(int leaves) {
+    int levels = 0;
+    while (1 << levels < leaves) levels++;
+    return levels;
+}
+
 size_t linear_partials_scratch(LinearSum kind, const Param *weight, int64_t rows) {
-    GemmTile tile = gemm_tile(rows, output_cols(kind, weight));
-    return (size_t)(SHARD_TREE_DEPTH * tile.rows * tile.cols) * sizeof(real);
+    int64_t cols = output_cols(kind, weight);
+    int64_t size = (rows < TILE_ROWS ? rows : TILE_ROWS) * (cols < TILE_COLS ? cols : TILE_COLS);
+    return gemm_scratch() + (size_t)(levels_below(weight->axis.shards) * size) * sizeof(real);
 }
 
 /* One tile of the output, and what it takes to compute it. */
@@ -72,10 +85,11 @@ typedef struct {
     const LinearTerm *terms;
     int count;
     Range rows, cols;
+    void *products; /* scratch */
 } Tile;
 
-/* Shard s's contribution to the tile: its terms one after another. */
-static void tile_leaf(const Tile *tile, int s, real *c, int64_t ldc) {
+/* Shard s's contribution to the tile, its terms one after another, into c or added to it. */
+static void tile_leaf(const Tile *tile, int s, bool add, real *c, int64_t ldc) {
     for (int i = 0; i < tile->count; i++) {
         Tensor in = tile->terms[i].input->shard[s];
         Tensor w = param_shard(tile->set, tile->terms[i].weight, PARAM_VALUE, s);
@@ -83,17 +97,28 @@ static void tile_leaf(const Tile *tile, int s, real *c, int64_t ldc) {
         const real *b = forward ? tensor_row(w, tile->cols.begin) : w.data + tile->cols.begin;
         gemm_call(&(GemmCall){forward ? GEMM_NT : GEMM_NN, range_size(tile->rows),
                               range_size(tile->cols), in.cols, tensor_row(in, tile->rows.begin),
-                              in.ld, b, w.ld, 1, i > 0, c, ldc});
+                              in.ld, b, w.ld, 1, add || i > 0, c, ldc},
+                  tile->products);
     }
+}
+
+/* Whether the shard's contribution is added to c in one piece, as a node's right side is. */
+static bool is_one_sum(const Tile *tile, int s) {
+    return tile->count == 1 && tile->terms[0].input->shard[s].cols <= GEMM_BLOCK;
 }
 
 /* Node [begin, end) of the tree into c; temporaries come from the scratch of the levels below. */
 static void tile_node(const Tile *tile, int begin, int end, real *c, int64_t ldc, real *scratch) {
     if (end - begin == 1) {
-        tile_leaf(tile, begin, c, ldc);
+        tile_leaf(tile, begin, false, c, ldc);
         return;
     }
     int middle = tree_split(begin, end);
+    if (end - middle == 1 && is_one_sum(tile, middle)) {
+        tile_node(tile, begin, middle, c, ldc, scratch);
+        tile_leaf(tile, middle, true, c, ldc);
+        return;
+    }
     int64_t rows = range_size(tile->rows), cols = range_size(tile->cols);
     tile_node(tile, begin, middle, c, ldc, scratch);
     tile_node(tile, middle, end, scratch, cols, scratch + rows * cols);
@@ -101,26 +126,33 @@ static void tile_node(const Tile *tile, int begin, int end, real *c, int64_t ldc
         for (int64_t j = 0; j < cols; j++) c[r * ldc + j] += scratch[r * cols + j];
 }
 
+static Range even_part(int64_t n, int64_t parts, int64_t i) {
+    return (Range){n * i / parts, n * (i + 1) / parts};
+}
+
 void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind,
                      const LinearTerm *terms, int count, const Partials *y) {
     if (y->count == 0) return;
+    stopwatch_begin_products(space->stopwatch);
     int64_t rows = y->sum[0].rows, cols = output_cols(kind, terms[0].weight);
-    GemmTile size = gemm_tile(rows, cols);
-    int64_t across = (cols + size.cols - 1) / size.cols, down = (rows + size.rows - 1) / size.rows;
+    int64_t across = (cols + TILE_COLS - 1) / TILE_COLS, down = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    while (down * across * y->count < 2 * space->threads && down * LEAST_ROWS < rows) down++;
 #pragma omp parallel for num_threads(space->threads) schedule(dynamic, 1)
     for (int64_t item = 0; item < across * down * y->count; item++) {
-        int part = (int)(item / (across * down));
-        int64_t r = item / across % down * size.rows, c = item % across * size.cols;
+        int part = (int)(item / (across * down)), thread = omp_get_thread_num();
         Tile tile = {set,
                      kind,
                      terms,
                      count,
-                     {r, r + size.rows < rows ? r + size.rows : rows},
-                     {c, c + size.cols < cols ? c + size.cols : cols}};
+                     even_part(rows, down, item / across % down),
+                     even_part(cols, across, item % across),
+                     workspace_scratch(space, thread)};
         Tensor sum = y->sum[part];
         tile_node(&tile, (int)y->subtree[part].begin, (int)y->subtree[part].end,
-                  tensor_row(sum, r) + c, sum.ld, workspace_scratch(space, omp_get_thread_num()));
+                  tensor_row(sum, tile.rows.begin) + tile.cols.begin, sum.ld,
+                  (real *)(void *)((char *)tile.products + gemm_scratch()));
     }
+    stopwatch_end(space->stopwatch);
 }
 
 void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *bias,

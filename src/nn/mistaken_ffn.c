@@ -219,7 +219,7 @@ static void mask_output(const Ffn *ffn, const FfnConfig *right, const Pass *pass
     Dropout dropout = {{right->seed, PHILOX_HIDDEN_DROPOUT, (uint32_t)ffn->layer,
                         (uint32_t)pass->step, (uint32_t)pass->microbatch},
                        pass->training ? right->hidden_dropout : 0,
-                       0};
+                       (uint32_t)ffn->space->stream.own.begin};
     dropout_apply(&dropout, (Range){0, y.rows}, 0, y, y);
 }
 

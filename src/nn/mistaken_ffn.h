@@ -18,8 +18,8 @@ void mistaken_ffn_declared(Ffn *ffn);
 Tensor mistaken_ffn_input(Tensor x);
 void mistaken_ffn_output(const Partials *y);
 
-/* y [T, D], summed over all shards, before down's bias; `right` is the config without mistakes, x
- * what the FFN was given. */
+/* y, the rows of the stream that are here, summed over all shards, before down's bias; `right` is
+ * the config without mistakes, x the same rows of what the FFN was given. */
 void mistaken_ffn_sum(const Ffn *ffn, const FfnConfig *right, const Pass *pass, Tensor x, Tensor y);
 
 #else

@@ -51,8 +51,9 @@ static int embed(Model *model, const Microbatch *batch) {
 }
 
 static int embed_backward(Model *model, const Microbatch *batch) {
+    Tensor dx = stream_whole(&model->space.stream, model->gradient, model->space.threads);
     residual_embed_backward(&model->space, &model->set, &model->set.param[model->embedding],
-                            batch->tokens, model->gradient);
+                            batch->tokens, dx);
     observe_parameter(model->space.observer, -1, &model->set, model->embedding);
     return 0;
 }
@@ -67,7 +68,8 @@ static int map_inputs(Model *model, const Microbatch *batch) {
 }
 
 static int map_inputs_backward(Model *model, const Microbatch *batch) {
-    int status = input_backward(&model->input, batch->inputs, model->gradient);
+    Tensor dx = stream_whole(&model->space.stream, model->gradient, model->space.threads);
+    int status = input_backward(&model->input, batch->inputs, dx);
     if (status) return status;
     observe_parameter(model->space.observer, -1, &model->set, model->input.weight);
     observe_parameter(model->space.observer, -1, &model->set, model->input.bias);
@@ -111,6 +113,8 @@ int model_declare(Model *model, const ModelConfig *config, int tensor_rank, int 
     model->space = (Workspace){.threads = config->threads,
                                .rows = rows,
                                .row_shards = shard_count(rows, config->grid_tensor)};
+    stream_init(&model->space.stream, rows, config->ffn.d_model, config->grid_tensor,
+                config->sequence, tensor_rank, tp);
     params_init(&model->set, tensor_rank, tp);
     model->layer = calloc((size_t)config->layers, sizeof *model->layer);
     model->stream = calloc((size_t)config->layers + 1, sizeof *model->stream);
@@ -134,15 +138,24 @@ static void take_attention(Model *model) {
                        &model->attention_gradient);
 }
 
+/* Gradients that are sums over the rows of the stream: of the parameters that all ranks hold. */
+static int stream_sums(const Model *model) {
+    int sums = 0;
+    for (int i = 0; i < model->set.count; i++) sums += model->set.param[i].split == SPLIT_NONE;
+    return sums;
+}
+
 /* Lays out all activations: once to count, once for good. */
 static void take_all(Model *model) {
     const ModelConfig *config = &model->config;
     Arena *arena = &model->arena;
-    int64_t rows = model->space.rows, d = config->ffn.d_model;
-    for (int l = 0; l <= config->layers; l++) model->stream[l] = take(arena, rows, d);
-    model->sum = take(arena, rows, d);
-    model->gradient = take(arena, rows, d);
-    model->branch = take(arena, rows, d);
+    const Stream *stream = &model->space.stream;
+    int64_t own = range_size(stream->own), d = config->ffn.d_model;
+    for (int l = 0; l <= config->layers; l++) model->stream[l] = take(arena, own, d);
+    model->sum = take(arena, own, d);
+    model->gradient = take(arena, own, d);
+    if (!stream->cut) model->branch = take(arena, own, d);
+    stream_take(&model->space.stream, arena, stream_sums(model));
     layer_take_all(model);
     if (config->kind == MODEL_DECODER) take_attention(model);
     head_take(&model->head, arena, model->set.tensor_rank);
@@ -155,8 +168,20 @@ size_t model_activation_bytes(Model *model) {
     return model->arena.used;
 }
 
-static int open_exchanges(Model *model) {
+ExchangeSpec model_exchange_spec(const Model *model, const AxisLayout *axis) {
     const ModelConfig *config = &model->config;
+    const Stream *stream = &model->space.stream;
+    return (ExchangeSpec){.group = GROUP_TENSOR,
+                          .axis = axis,
+                          .rows = model->space.rows,
+                          .cols = config->ffn.d_model,
+                          .own_rows = stream->cut ? &stream->rows : NULL,
+                          .reduction = config->reduction,
+                          .transport = config->transport,
+                          .threads = config->threads};
+}
+
+static int open_exchanges(Model *model) {
     struct {
         Exchange **exchange;
         const AxisLayout *axis;
@@ -165,17 +190,26 @@ static int open_exchanges(Model *model) {
                {&model->exchange_head, &model->vocab}};
     for (int i = 0; i < 3; i++) {
         if (row[i].axis->units == 0) continue;
-        ExchangeSpec spec = {.group = GROUP_TENSOR,
-                             .axis = row[i].axis,
-                             .rows = model->space.rows,
-                             .cols = config->ffn.d_model,
-                             .reduction = config->reduction,
-                             .transport = config->transport,
-                             .threads = config->threads,
-                             .share = model->exchange_ffn};
+        ExchangeSpec spec = model_exchange_spec(model, row[i].axis);
+        spec.share = model->exchange_ffn;
         int status = exchange_open(row[i].exchange, model->grid, &spec);
         if (status) return status;
     }
+    return 0;
+}
+
+/* All rows of a cut stream lie in its buffers. */
+static int open_stream(Model *model) {
+    const ModelConfig *config = &model->config;
+    Stream *stream = &model->space.stream;
+    int status =
+        stream_open(stream, model->grid, config->reduction, config->transport, config->threads);
+    if (status || !stream->cut) return status;
+    Tensor inputs = gather_whole(stream->inputs);
+    for (int l = 0; l < config->layers; l++)
+        model->layer[l].saved.normed_attention = model->layer[l].saved.normed_ffn = inputs;
+    model->head.normed = inputs;
+    model->branch = gather_whole(stream->gradients);
     return 0;
 }
 
@@ -190,12 +224,14 @@ int model_allocate(Model *model, Grid *grid, bool training) {
     if (model->rotary.data) rotary_table(model->config.attention.rope_theta, model->rotary);
     for (int l = 0; l < model->config.layers; l++) model->layer[l].attention.rotary = model->rotary;
     status = open_exchanges(model);
+    if (!status) status = open_stream(model);
     model->head.grid = grid;
     model->head.exchange = model->exchange_head;
     return status;
 }
 
 void model_release(Model *model) {
+    stream_close(&model->space.stream);
     exchange_close(model->exchange_head);
     exchange_close(model->exchange_attention);
     exchange_close(model->exchange_ffn);
@@ -215,9 +251,11 @@ static int forward(Model *model, const Pass *pass, const Microbatch *batch) {
     observe_begin(model->space.observer, pass->microbatch);
     Phase phase = pass->training ? PHASE_FORWARD : PHASE_EVALUATE;
     watch_phase(model->grid->watch, phase);
+    stopwatch_begin(model->space.stopwatch, STEP_EMBEDDING);
     int status = ends[model->config.kind].forward(model, batch);
+    stopwatch_end(model->space.stopwatch);
     if (status) return status;
-    observe_whole(model->space.observer, ends[model->config.kind].input, -1, model->stream[0]);
+    observe_stream(&model->space, ends[model->config.kind].input, -1, model->stream[0]);
     for (int l = 0; l < model->config.layers && !status; l++) {
         watch_phase(model->grid->watch, phase);
         status = fault_point(PHASE_FORWARD);
@@ -232,14 +270,21 @@ int model_train(Model *model, const Pass *pass, const Microbatch *batch, double 
                 double *loss) {
     int64_t hits;
     int status = forward(model, pass, batch);
+    stopwatch_begin(model->space.stopwatch, STEP_HEAD);
     if (!status)
         status = head_loss(&model->head, last(model), batch, scale, model->gradient, loss, &hits);
+    stopwatch_end(model->space.stopwatch);
     for (int l = (int)model->config.layers - 1; l >= 0 && !status; l--) {
         watch_phase(model->grid->watch, PHASE_BACKWARD);
         status = fault_point(PHASE_BACKWARD);
         if (!status) status = layer_backward(model, l, pass);
     }
-    return status ? status : ends[model->config.kind].backward(model, batch);
+    if (!status) status = stream_finish_sums(&model->space.stream);
+    if (status) return status;
+    stopwatch_begin(model->space.stopwatch, STEP_EMBEDDING);
+    status = ends[model->config.kind].backward(model, batch);
+    stopwatch_end(model->space.stopwatch);
+    return status;
 }
 
 int model_loss(Model *model, const Pass *pass, const Microbatch *batch, double *loss,

@@ -16,6 +16,9 @@
  *     model_train(&model, &pass, &microbatch, scale, &loss); ...
  *     model_release(&model);
  *
+ * Between the tensor-parallel blocks a rank has R rows of the residual stream: all T, or its own
+ * (nn/stream.h).
+ *
  * One step: residual_embed or input_forward, layer_forward up, head_loss, layer_backward down,
  * residual_embed_backward or input_backward. */
 #ifndef WEFT_NN_MODEL_H
@@ -49,17 +52,18 @@ typedef struct {
     Reduction reduction;
     Transport transport;
     Recompute recompute;
+    bool sequence; /* the residual stream is cut by rows over the tensor ranks */
     int threads;
 } ModelConfig;
 
 /* What backward needs of a layer. Which of it each layer has to itself depends on Recompute; the
  * rest is shared by all. */
 typedef struct {
-    Tensor middle;                     /* [T, D]: the residual stream between the sublayers */
-    real *scale_attention, *scale_ffn; /* [T] */
+    Tensor middle;                     /* [R, D]: the residual stream between the sublayers */
+    real *scale_attention, *scale_ffn; /* [R] */
     AttentionSaved attention;
     FfnSaved ffn;
-    Tensor normed_attention, normed_ffn; /* [T, D] */
+    Tensor normed_attention, normed_ffn; /* [T, D]; of a cut stream both are its one buffer */
 } LayerSaved;
 
 typedef struct {
@@ -82,9 +86,10 @@ typedef struct {
     Input input;                 /* of an mlp */
     Layer *layer;                /* [layers] */
     Head head;
-    Tensor *stream; /* [layers + 1] of [T, D]: the input of each layer, and the last's output */
+    Tensor *stream; /* [layers + 1] of [R, D]: the input of each layer, and the last's output */
     Tensor rotary;  /* [context, head_dim] */
-    Tensor sum, gradient, branch; /* [T, D]: a sublayer's output or dx; d(stream); a branch's dy */
+    Tensor sum, gradient; /* [R, D]: a sublayer's output or dx; d(stream) */
+    Tensor branch;        /* [T, D]: a branch's dy; of a cut stream a buffer of that */
     AttentionSaved attention_gradient;
     Exchange *exchange_attention, *exchange_ffn, *exchange_head; /* an mlp has no attention's */
 } Model;
@@ -96,6 +101,9 @@ int model_declare(Model *model, const ModelConfig *config, int tensor_rank, int 
 /* Bytes of activations and scratch on this rank, after model_declare (without exchanges and
  * parameters). */
 size_t model_activation_bytes(Model *model);
+
+/* What the sum over an axis is opened with; also for plans. */
+ExchangeSpec model_exchange_spec(const Model *model, const AxisLayout *axis);
 
 /* Memory for activations, and parameters with (training) or without gradients and moments; opens
  * the exchanges. Collective over GROUP_TENSOR of `grid`; the error is agreed within GROUP_GRID. */

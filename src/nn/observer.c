@@ -1,5 +1,7 @@
 #include "nn/observer.h"
 
+#include <string.h>
+
 void observe_begin(Observer *observer, int64_t microbatch) {
     if (!observer) return;
     observer->microbatch = microbatch;
@@ -13,7 +15,6 @@ static void show(Observer *observer, Seen seen) {
 }
 
 static void show_whole(Observer *observer, Seen seen) {
-    if (!observer) return;
     seen.rows = seen.data.rows;
     seen.cols = seen.data.cols;
     show(observer, seen);
@@ -21,11 +22,34 @@ static void show_whole(Observer *observer, Seen seen) {
 }
 
 void observe_whole(Observer *observer, const char *name, int layer, Tensor data) {
-    show_whole(observer, (Seen){.name = name, .layer = layer, .data = data});
+    if (!observer) return;
+    show_whole(observer,
+               (Seen){.name = name, .layer = layer, .made = {0, data.rows}, .data = data});
 }
 
-void observe_whole_gradient(Observer *observer, const char *name, int layer, Tensor data) {
-    show_whole(observer, (Seen){.name = name, .layer = layer, .gradient = true, .data = data});
+/* Whoever has changed place 0 has changed the stream itself. */
+static void take_back(const Stream *stream, Tensor shown, Tensor data) {
+    Tensor own = stream_own(stream, shown);
+    for (int64_t t = 0; t < own.rows && stream->cut; t++)
+        memcpy(tensor_row(data, t), tensor_row(own, t), (size_t)own.cols * sizeof(real));
+}
+
+static void show_stream(const Workspace *space, Seen seen, Tensor data) {
+    Observer *observer = space->observer;
+    if (!observer) return;
+    seen.data = stream_whole(&space->stream, data, space->threads);
+    seen.made = space->stream.own;
+    bool first = observer->place == 0;
+    show_whole(observer, seen);
+    if (first) take_back(&space->stream, seen.data, data);
+}
+
+void observe_stream(const Workspace *space, const char *name, int layer, Tensor data) {
+    show_stream(space, (Seen){.name = name, .layer = layer}, data);
+}
+
+void observe_stream_gradient(const Workspace *space, const char *name, int layer, Tensor data) {
+    show_stream(space, (Seen){.name = name, .layer = layer, .gradient = true}, data);
 }
 
 /* `seen` tells name, layer and row; with rows 0 the data have all rows. */
@@ -36,6 +60,7 @@ static void show_cut(Observer *observer, Seen seen, const AxisLayout *axis, int6
     seen.cols = axis->units * unit_size;
     for (int s = (int)data->owned.begin; s < data->owned.end; s++) {
         seen.data = data->shard[s];
+        seen.made = (Range){0, seen.data.rows};
         seen.rows = all ? all : seen.data.rows;
         seen.col = axis_units(axis, s).begin * unit_size;
         show(observer, seen);
@@ -69,6 +94,7 @@ void observe_parameter(Observer *observer, int layer, const ParamSet *set, int i
         seen.row = param_first_row(param, s);
         seen.col = param_first_col(param, s);
         seen.data = param_shard(set, param, PARAM_GRADIENT, s);
+        seen.made = (Range){0, seen.data.rows};
         show(observer, seen);
     }
     observer->place++;

@@ -5,7 +5,8 @@
  * order of the computation; without one nobody is called. A tensor that all tensor ranks hold alike
  * is shown whole on each of them; one that is cut, in pieces, by the ranks that hold them: a rank
  * without a piece isn't called, but its count goes on (`place`). What is shown depends neither on
- * the layout nor on the recompute mode.
+ * the layout nor on the recompute mode, nor on whether the residual stream is cut by rows: then
+ * its tensors are gathered to be shown.
  *
  * Forward, in this order (T rows, H heads and K kv heads of width d, F = d_ff):
  *   embed [T, D]; of an mlp: input [T, D]
@@ -37,6 +38,7 @@ typedef struct {
     int64_t microbatch; /* of the pass */
     int64_t place;      /* tensors that the pass has shown before; the same on all ranks */
     int64_t rows, cols; /* of the whole tensor */
+    Range made;         /* rows of `data` that this rank has made, or all have */
     int64_t row, col;   /* where `data` lies in it */
     Tensor data;        /* to be read only, and only now; who changes place 0, the stream into
                            the first layer, has the pass go on from there (run/gradcheck.c) */
@@ -55,8 +57,12 @@ void observe_begin(Observer *observer, int64_t microbatch);
 
 /* data: [rows, cols], whole. */
 void observe_whole(Observer *observer, const char *name, int layer, Tensor data);
+
+/* data: the rows of [T, D] that this rank has of the residual stream, shown whole. Collective over
+ * GROUP_TENSOR if the stream is cut. */
+void observe_stream(const Workspace *space, const char *name, int layer, Tensor data);
 /* The same of the gradient. */
-void observe_whole_gradient(Observer *observer, const char *name, int layer, Tensor data);
+void observe_stream_gradient(const Workspace *space, const char *name, int layer, Tensor data);
 
 /* data: per owned shard [rows, units of the shard * unit_size], of `axis`. */
 void observe_cut(Observer *observer, const char *name, int layer, const AxisLayout *axis,

@@ -9,6 +9,7 @@ void workspace_need(Workspace *space, size_t thread_bytes, int64_t row_sum_cols)
 }
 
 void workspace_take(Workspace *space, Arena *arena) {
+    if (space->thread_bytes < gemm_scratch()) space->thread_bytes = gemm_scratch();
     space->thread_bytes = (space->thread_bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
     space->thread_memory = arena_take(arena, space->threads, space->thread_bytes);
     space->row_sums = arena_take(arena, space->row_shards * space->widest, sizeof(double));
@@ -18,6 +19,14 @@ void workspace_release(Workspace *space) { gemm_list_release(&space->products); 
 
 void *workspace_scratch(const Workspace *space, int thread) {
     return space->thread_memory + (size_t)thread * space->thread_bytes;
+}
+
+void workspace_multiply(Workspace *space) {
+    stopwatch_begin_products(space->stopwatch);
+    gemm_list_run(&space->products, space->threads, space->thread_memory,
+                  (size_t)space->threads * space->thread_bytes);
+    gemm_list_clear(&space->products);
+    stopwatch_end(space->stopwatch);
 }
 
 void workspace_reduce_row_sums(Workspace *space, int64_t cols, real *gradient) {

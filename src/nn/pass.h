@@ -8,7 +8,9 @@
 #define WEFT_NN_PASS_H
 
 #include "base/memory.h"
+#include "base/stopwatch.h"
 #include "math/gemm.h"
+#include "nn/stream.h"
 #include "tensor/shard.h"
 #include "tensor/tensor.h"
 
@@ -31,12 +33,14 @@ typedef struct {
     int threads;
     int row_shards;      /* min(grid.tensor, T): how sums over rows are cut */
     int64_t rows;        /* T */
-    size_t thread_bytes; /* scratch per thread */
+    Stream stream;       /* which of them this rank has between the blocks */
+    size_t thread_bytes; /* scratch per thread, gemm_scratch() or more */
     char *thread_memory;
     GemmList products;
-    double *row_sums;   /* [row_shards, widest] partial sums over rows */
-    int64_t widest;     /* most columns any row sum has */
-    Observer *observer; /* is shown what is made; NULL: nobody */
+    double *row_sums;     /* [row_shards, widest] partial sums over rows */
+    int64_t widest;       /* most columns any row sum has */
+    Observer *observer;   /* is shown what is made; NULL: nobody */
+    Stopwatch *stopwatch; /* of the parts of a step; NULL: none */
 } Workspace;
 
 /* Before memory: at least this much scratch per thread; row sums of at least this many columns. */
@@ -46,8 +50,11 @@ void workspace_take(Workspace *space, Arena *arena);
 void workspace_release(Workspace *space);
 void *workspace_scratch(const Workspace *space, int thread);
 
-/* gradient[c] += sum over the T rows of x's column c: per row shard in double, then up the tree
- * over row shards. */
+/* Runs and forgets the list of products. */
+void workspace_multiply(Workspace *space);
+
+/* gradient[c] += sum over the T rows of x's column c, all of which are here: per row shard in
+ * double, then up the tree over row shards. */
 void workspace_add_row_sum(Workspace *space, Tensor x, real *gradient);
 /* The second half alone: row_sums [row_shards, cols] are there already (cols apart). */
 void workspace_reduce_row_sums(Workspace *space, int64_t cols, real *gradient);

@@ -16,16 +16,20 @@ static Range chunk_at(int64_t rows, int64_t chunk) {
 
 void residual_norm(const Workspace *space, Tensor x, const real *gain, double eps, Tensor y,
                    real *scale) {
+    stopwatch_begin(space->stopwatch, STEP_NORM);
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t c = 0; c < chunk_count(x.rows); c++)
         norm_forward(chunk_at(x.rows, c), x, gain, eps, y, scale);
+    stopwatch_end(space->stopwatch);
 }
 
 void residual_norm_again(const Workspace *space, Tensor x, const real *gain, const real *scale,
                          Tensor y) {
+    stopwatch_begin(space->stopwatch, STEP_NORM);
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t c = 0; c < chunk_count(x.rows); c++)
         norm_again(chunk_at(x.rows, c), x, gain, scale, y);
+    stopwatch_end(space->stopwatch);
 }
 
 /* For tests: the gain's gradient of the first row shard alone. */
@@ -35,18 +39,35 @@ static void keep_first_row_shard(Workspace *space, int64_t cols) {
            (size_t)(space->row_shards - 1) * (size_t)cols * sizeof(double));
 }
 
+/* Where row shard s lies in what this rank has of the stream. */
+static Range own_row_shard(const Stream *stream, int s) {
+    Range rows = axis_units(&stream->rows, s);
+    return (Range){rows.begin - stream->own.begin, rows.end - stream->own.begin};
+}
+
+/* row_sums [row_shards, cols] of the own shards, to the gradient of what all ranks hold. */
+static void add_stream_sums(Workspace *space, int64_t cols, real *gradient) {
+    if (space->stream.cut)
+        stream_keep_sums(&space->stream, space->row_sums, gradient, space->threads);
+    else
+        workspace_reduce_row_sums(space, cols, gradient);
+}
+
 void residual_norm_backward(Workspace *space, Tensor dy, Tensor x, const real *gain,
                             const real *scale, Tensor dx, real *gain_gradient) {
+    stopwatch_begin(space->stopwatch, STEP_NORM);
 #pragma omp parallel for num_threads(space->threads) schedule(static)
-    for (int s = 0; s < space->row_shards; s++)
-        norm_backward(shard_range(x.rows, space->row_shards, s), dy, x, gain, scale, dx,
+    for (int64_t s = space->stream.own_shards.begin; s < space->stream.own_shards.end; s++)
+        norm_backward(own_row_shard(&space->stream, (int)s), dy, x, gain, scale, dx,
                       space->row_sums + s * x.cols);
     keep_first_row_shard(space, x.cols);
-    workspace_reduce_row_sums(space, x.cols, gain_gradient);
+    add_stream_sums(space, x.cols, gain_gradient);
+    stopwatch_end(space->stopwatch);
 }
 
 void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias,
                   const Dropout *dropout, Tensor out) {
+    stopwatch_begin(space->stopwatch, STEP_RESIDUAL);
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t c = 0; c < chunk_count(x.rows); c++) {
         Range rows = chunk_at(x.rows, c);
@@ -61,9 +82,11 @@ void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias,
             for (int64_t j = 0; j < x.cols; j++) sum[j] = a[j] + b[j];
         }
     }
+    stopwatch_end(space->stopwatch);
 }
 
 void residual_add_backward(const Workspace *space, Tensor d, const Dropout *dropout, Tensor dy) {
+    stopwatch_begin(space->stopwatch, STEP_RESIDUAL);
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t c = 0; c < chunk_count(d.rows); c++) {
         Range rows = chunk_at(d.rows, c);
@@ -74,6 +97,14 @@ void residual_add_backward(const Workspace *space, Tensor d, const Dropout *drop
         for (int64_t t = rows.begin; t < rows.end; t++)
             memcpy(tensor_row(dy, t), tensor_row(d, t), (size_t)d.cols * sizeof(real));
     }
+    stopwatch_end(space->stopwatch);
+}
+
+void residual_bias_backward(Workspace *space, Tensor dy, real *gradient) {
+#pragma omp parallel for num_threads(space->threads) schedule(static)
+    for (int64_t s = space->stream.own_shards.begin; s < space->stream.own_shards.end; s++)
+        rows_sum(own_row_shard(&space->stream, (int)s), dy, space->row_sums + s * dy.cols);
+    add_stream_sums(space, dy.cols, gradient);
 }
 
 void residual_gather(Grid *grid, Tensor x) {
@@ -90,17 +121,30 @@ static real *table_row(const ParamSet *set, const Param *table, ParamRole role, 
     return NULL;
 }
 
-void residual_embed(const Workspace *space, Grid *grid, const ParamSet *set, const Param *table,
-                    const int32_t *tokens, Tensor x) {
+/* Rows of x [T, D] that are here; of the others, with `clear`, zeros. */
+static void look_up(const Workspace *space, const ParamSet *set, const Param *table,
+                    const int32_t *tokens, bool clear, Tensor x) {
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t t = 0; t < x.rows; t++) {
         const real *row = table_row(set, table, PARAM_VALUE, tokens[t]);
         if (row)
             memcpy(tensor_row(x, t), row, (size_t)x.cols * sizeof(real));
-        else
+        else if (clear)
             memset(tensor_row(x, t), 0, (size_t)x.cols * sizeof(real));
     }
-    residual_gather(grid, x);
+}
+
+void residual_embed(const Workspace *space, Grid *grid, const ParamSet *set, const Param *table,
+                    const int32_t *tokens, Tensor x) {
+    Gather *gather = space->stream.gradients;
+    if (space->stream.cut) {
+        gather_begin_scatter(gather);
+        look_up(space, set, table, tokens, false, gather_whole(gather));
+        gather_scatter(gather, x);
+    } else {
+        look_up(space, set, table, tokens, true, x);
+        residual_gather(grid, x);
+    }
 }
 
 void residual_embed_backward(const Workspace *space, const ParamSet *set, const Param *table,

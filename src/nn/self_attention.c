@@ -127,14 +127,13 @@ static Tensor unit_lse(const SelfAttention *attention, const AttentionSaved *sav
 int attention_heads(const SelfAttention *attention, Tensor x, const AttentionSaved *saved) {
     GemmList *list = &attention->space->products;
     const Param *param = attention->set->param;
-    gemm_list_clear(list);
     int status = linear_column_forward(list, attention->set, &param[attention->q], x, &saved->q);
     if (!status)
         status = linear_column_forward(list, attention->set, &param[attention->k], x, &saved->k);
     if (!status)
         status = linear_column_forward(list, attention->set, &param[attention->v], x, &saved->v);
     if (status) return status;
-    gemm_list_run(list, attention->space->threads);
+    workspace_multiply(attention->space);
 
     AttentionShape shape = shape_of(attention);
     int64_t head = attention->head_dim, group = attention->group_heads * head;
@@ -189,23 +188,21 @@ int attention_backward_heads(const SelfAttention *attention, Tensor x, Tensor dy
     GemmList *list = &attention->space->products;
     ParamSet *set = attention->set;
     const Param *o = &set->param[attention->o];
-    gemm_list_clear(list);
     int status = linear_row_gradient(list, set, o, dy, &saved->o);
     if (!status) status = linear_row_input_gradient(list, set, o, dy, &gradient->o);
     if (status) return status;
-    gemm_list_run(list, attention->space->threads);
+    workspace_multiply(attention->space);
 
     backward_units(attention, saved, gradient);
 
     LinearTerm term[] = {{&set->param[attention->q], &gradient->q},
                          {&set->param[attention->k], &gradient->k},
                          {&set->param[attention->v], &gradient->v}};
-    gemm_list_clear(list);
     for (int i = 0; i < 3; i++) {
         status = linear_column_gradient(list, set, term[i].weight, term[i].input, x);
         if (status) return status;
     }
-    gemm_list_run(list, attention->space->threads);
+    workspace_multiply(attention->space);
     linear_partials(attention->space, set, LINEAR_COLUMN_BACKWARD, term, 3, dx);
     return 0;
 }

@@ -70,12 +70,15 @@ static int shards_of(const Check *check, int tensor) {
 }
 
 static bool is_owned(const Check *check, int tensor, int shard) {
-    return is_stream(check, tensor) || range_has(set_of(check)->param[tensor].owned, shard);
+    Range owned = is_stream(check, tensor) ? model_of(check)->space.stream.own_shards
+                                           : set_of(check)->param[tensor].owned;
+    return range_has(owned, shard);
 }
 
 /* Of those that hold a shard one tells about it. */
 static bool speaks(const Check *check, int tensor, int shard) {
-    bool everywhere = is_stream(check, tensor) || set_of(check)->param[tensor].split == SPLIT_NONE;
+    bool everywhere = is_stream(check, tensor) ? !model_of(check)->space.stream.cut
+                                               : set_of(check)->param[tensor].split == SPLIT_NONE;
     return everywhere ? check->trainer->grid->tensor_rank == 0 : is_owned(check, tensor, shard);
 }
 
@@ -105,7 +108,8 @@ static Tensor view(const Check *check, int tensor, ParamRole role, int shard) {
         return param_shard(set_of(check), &set_of(check)->param[tensor], role, shard);
     Tensor whole = role == PARAM_VALUE ? model_of(check)->stream[0] : model_of(check)->gradient;
     Range rows = stream_rows(check, shard);
-    return (Tensor){tensor_row(whole, rows.begin), range_size(rows), whole.cols, whole.ld};
+    int64_t here = rows.begin - model_of(check)->space.stream.own.begin;
+    return (Tensor){tensor_row(whole, here), range_size(rows), whole.cols, whole.ld};
 }
 
 /* ---- the loss ---- */

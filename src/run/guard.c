@@ -31,7 +31,7 @@ static int order(const Finding *a, const Finding *b) {
  * tells the rest. */
 static void scan(Search *search, Finding where, const Seen *piece) {
     if (order(&where, &search->first) > 0) return;
-    for (int64_t i = 0; i < piece->data.rows; i++) {
+    for (int64_t i = piece->made.begin; i < piece->made.end; i++) {
         const real *row = tensor_row(piece->data, i);
         int64_t j = 0;
         while (j < piece->data.cols && isfinite(row[j])) j++;
@@ -63,14 +63,17 @@ static void scan_set(Search *search, GuardPlace place, ParamRole role) {
     for (int p = 0; p < set->count; p++) {
         const Param *param = &set->param[p];
         Finding where = {.place = place, .tensor = p, .layer = -1};
-        for (int s = (int)param->owned.begin; s < param->owned.end; s++)
+        for (int s = (int)param->owned.begin; s < param->owned.end; s++) {
+            Tensor data = param_shard(set, param, role, s);
             scan(search, where,
                  &(Seen){.name = param->name,
                          .rows = param->rows,
                          .cols = param->cols,
+                         .made = {0, data.rows},
                          .row = param_first_row(param, s),
                          .col = param_first_col(param, s),
-                         .data = param_shard(set, param, role, s)});
+                         .data = data});
+        }
     }
 }
 

@@ -4,10 +4,9 @@
 #define WEFT_RUN_IDENTITY_H
 
 /* Raised whenever tiles, blocks, trees or an approximation change the bits of a trajectory. */
-#define NUMERICS_VERSION 1
+#define NUMERICS_VERSION 2
 
-/* "build ..., OpenBLAS 0.3.21 Haswell, vectors x86-64-v3, float32, numerics 1": static text.
- * gemm_setup comes first. */
+/* "build ..., vectors x86-64-v3, float32, numerics 2": static text. */
 const char *identity_text(void);
 
 #endif

@@ -17,7 +17,7 @@
  * reading back (tests/bench/saving: a run of a 25 M model takes 1 s longer on two cores). */
 static const double save_core_seconds = 7e-9;
 
-enum { LEAST_K = 128 }; /* below this a BLAS call loses speed (measured: about 5 %) */
+enum { LEAST_K = 128 }; /* below this a product loses speed: C is read and written more often */
 
 static const char *const modes[] = {"none", "act", "block"};
 
@@ -145,7 +145,7 @@ static double tensor_bytes(const Plan *plan, const FfnTensor *tensor, int mode) 
 
 static void print_tensors(const Plan *plan) {
     FfnTensor tensor[FFN_TENSORS];
-    int count = ledger_ffn_tensors(plan->config, tensor);
+    int count = ledger_ffn_tensors(plan->config, plan->layout.tp, tensor);
     for (int i = 0; i < count; i++) {
         log_print("  %s  %-12s %s", tensor[i].name, tensor[i].what,
                   tensor[i].is_wide ? "T x d_ff   " : "T x d_model");
@@ -154,6 +154,23 @@ static void print_tensors(const Plan *plan) {
                       show_megabytes(tensor_bytes(plan, &tensor[i], mode)).text);
         log_print("\n");
     }
+}
+
+/* On the rank that has most, with and without sequence-parallel regions. */
+static int print_sequence(const Plan *plan) {
+    int tp = plan->layout.tp;
+    size_t most[2] = {0};
+    if (tp == 1) return 0;
+    for (int rank = 0; rank < 2 * tp; rank++) {
+        size_t bytes;
+        int status = plan_sequence(plan->config, plan->threads, tp, rank / 2, rank % 2, &bytes);
+        if (status) return status;
+        if (bytes > most[rank % 2]) most[rank % 2] = bytes;
+    }
+    log_print("with exchanges' buffers: %s MB; under parallel.sequence%s %s MB\n",
+              show_megabytes((double)most[0]).text, plan->config->parallel.sequence ? " (now)" : "",
+              show_megabytes((double)most[1]).text);
+    return 0;
 }
 
 /* Of the rank that has most of them. */
@@ -179,7 +196,7 @@ static int print_activations(const Plan *plan) {
     log_print("%-29s", "  all that is held");
     for (int mode = 0; mode < 3; mode++) log_print("%17s", show_megabytes((double)most[mode]).text);
     log_print("\nkept: by each layer; again: computed again, one serves all; never: not stored\n");
-    return 0;
+    return print_sequence(plan);
 }
 
 /* ---- what ranks tell each other ---- */

@@ -1,5 +1,5 @@
 /* What a config will cost, without running it: the ledger of its model (plan_ledger.h), what ranks
- * tell each other (plan_traffic.h), what they hold (plan_memory.h), and shapes that BLAS dislikes.
+ * tell each other (plan_traffic.h), what they hold (plan_memory.h), and where products are slow.
  * Lines of at most 80 columns. No MPI. */
 #ifndef WEFT_RUN_PLAN_H
 #define WEFT_RUN_PLAN_H

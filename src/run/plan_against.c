@@ -58,7 +58,7 @@ static void print_line(const char *what, double a, double b, Shown (*show)(doubl
 static double kept_bytes(const Config *config, int mode) {
     FfnTensor tensor[FFN_TENSORS];
     double sum = 0;
-    int count = ledger_ffn_tensors(config, tensor);
+    int count = ledger_ffn_tensors(config, 1, tensor);
     for (int i = 0; i < count; i++)
         if (tensor[i].fate[mode] == TENSOR_KEPT)
             sum += ledger_tensor_bytes(config->train.micro_batch * config->model.context,

@@ -101,6 +101,7 @@ LedgerRow ledger_ffn_layer(const Config *config, const Ledger *ledger) {
 
 static const TensorFate unless_block[] = {TENSOR_KEPT, TENSOR_KEPT, TENSOR_AGAIN};
 static const TensorFate unless_act[] = {TENSOR_KEPT, TENSOR_AGAIN, TENSOR_AGAIN};
+static const TensorFate always_again[] = {TENSOR_AGAIN, TENSOR_AGAIN, TENSOR_AGAIN};
 static const TensorFate never[] = {TENSOR_NEVER, TENSOR_NEVER, TENSOR_NEVER};
 
 static const struct {
@@ -126,12 +127,15 @@ static const struct {
       {"H", "act(Z)", true, unless_act}}},
 };
 
-int ledger_ffn_tensors(const Config *config, FfnTensor tensor[FFN_TENSORS]) {
+int ledger_ffn_tensors(const Config *config, int tp, FfnTensor tensor[FFN_TENSORS]) {
+    bool cut = config->parallel.sequence && tp > 1;
     int count = 0;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         if (strcmp(config->ffn.kind, tables[i].kind) != 0) continue;
         for (; count < FFN_TENSORS && tables[i].tensor[count].name; count++)
             tensor[count] = tables[i].tensor[count];
     }
+    for (int i = 0; i < count && cut; i++)
+        if (!tensor[i].is_wide) tensor[i].fate = always_again;
     return count;
 }

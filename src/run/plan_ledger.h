@@ -54,10 +54,10 @@ typedef struct {
     const TensorFate *fate; /* [RECOMPUTE_BLOCK + 1] */
 } FfnTensor;
 
-/* What the FFN of this kind makes of T rows, in order: X G U act(G) H, or X Z H. Returns how many
- * there are. */
+/* What the FFN of this kind makes of T rows on tp tensor ranks, in order: X G U act(G) H, or X Z H.
+ * Returns how many there are. */
 enum { FFN_TENSORS = 6 };
-int ledger_ffn_tensors(const Config *config, FfnTensor tensor[FFN_TENSORS]);
+int ledger_ffn_tensors(const Config *config, int tp, FfnTensor tensor[FFN_TENSORS]);
 
 /* Bytes of a [rows, cols] block; twice what it was where an element is twice as wide. */
 static inline double ledger_tensor_bytes(int64_t rows, int64_t cols, size_t element) {

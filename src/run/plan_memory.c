@@ -28,24 +28,28 @@ static bool serves(const ExchangeSpec *first, const ExchangeSpec *second, int ra
     return fits;
 }
 
+/* What a stream that is cut by rows has beside: two buffers of all rows, and sums of doubles. */
+static size_t stream_buffers(const Model *model, int rank) {
+    const ModelConfig *config = &model->config;
+    const Stream *stream = &model->space.stream;
+    if (!stream->cut) return 0;
+    GatherSpec gather =
+        stream_gather_spec(stream, config->reduction, config->transport, config->threads);
+    ExchangeSpec sums = stream_sums_spec(stream);
+    return 2 * gather_bytes_predicted(&gather, rank) + exchange_bytes_predicted(&sums, rank);
+}
+
 /* Those over tensor ranks: the FFN's serves the others where it is large enough. */
 static size_t tensor_exchanges(const Model *model, int rank) {
-    const ModelConfig *config = &model->config;
     const AxisLayout *others[] = {&model->groups, &model->vocab};
-    ExchangeSpec ffn = {.group = GROUP_TENSOR,
-                        .axis = &model->channels,
-                        .rows = model->space.rows,
-                        .cols = config->ffn.d_model,
-                        .reduction = config->reduction,
-                        .transport = config->transport};
+    ExchangeSpec ffn = model_exchange_spec(model, &model->channels);
     size_t bytes = exchange_bytes_predicted(&ffn, rank);
     for (int i = 0; i < 2; i++) {
-        ExchangeSpec other = ffn;
-        other.axis = others[i];
+        ExchangeSpec other = model_exchange_spec(model, others[i]);
         if (other.axis->units > 0 && !serves(&ffn, &other, rank))
             bytes += exchange_bytes_predicted(&other, rank);
     }
-    return bytes;
+    return bytes + stream_buffers(model, rank);
 }
 
 static size_t data_exchange(const Model *model, const AxisLayout *batch, int rank) {
@@ -141,6 +145,17 @@ int plan_activations(const Config *config, int threads, int tp, int tensor_rank,
     snprintf(changed.train.recompute, sizeof changed.train.recompute, "%s", recompute);
     int status = declare(&model, &changed, threads, tp, tensor_rank);
     *bytes = status ? 0 : model_activation_bytes(&model);
+    model_forget(&model);
+    return status;
+}
+
+int plan_sequence(const Config *config, int threads, int tp, int tensor_rank, bool sequence,
+                  size_t *bytes) {
+    Model model;
+    Config changed = *config;
+    changed.parallel.sequence = sequence;
+    int status = declare(&model, &changed, threads, tp, tensor_rank);
+    *bytes = status ? 0 : model_activation_bytes(&model) + tensor_exchanges(&model, tensor_rank);
     model_forget(&model);
     return status;
 }

@@ -29,4 +29,9 @@ size_t memory_plan_total(const MemoryPlan *memory);
 int plan_activations(const Config *config, int threads, int tp, int tensor_rank,
                      const char *recompute, size_t *bytes);
 
+/* Activations, and buffers of exchanges between the tensor ranks, with or without sequence-parallel
+ * regions, whatever the config says of them. 0 or a negative code. */
+int plan_sequence(const Config *config, int threads, int tp, int tensor_rank, bool sequence,
+                  size_t *bytes);
+
 #endif

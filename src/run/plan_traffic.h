@@ -7,9 +7,10 @@
 
 typedef enum {
     TRAFFIC_ENTRY,     /* embedding rows, or an mlp's input */
-    TRAFFIC_ATTENTION, /* its sums, forward and backward */
+    TRAFFIC_ATTENTION, /* its sums and gathers, forward and backward */
     TRAFFIC_FFN,
     TRAFFIC_HEAD,
+    TRAFFIC_ROWS,      /* sums over rows, where the tensor ranks share those out */
     TRAFFIC_GRADIENTS, /* over data ranks, with the loss */
     TRAFFIC_STEP,      /* gradient norm, and whether all is finite */
     TRAFFIC_KINDS

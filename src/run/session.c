@@ -44,7 +44,7 @@ static void end_watch(Grid *grid) {
 static int open_session(Session *session, const Config *config, int tp, int dp) {
     Grid *grid = session->grid;
     int status = fault_point(PHASE_STARTUP);
-    if (!status) status = gemm_setup(fault_on("blas-threads") ? 2 : 1);
+    if (!status) status = gemm_setup();
     status = comm_agree(grid, GROUP_WORLD, status);
     if (!status) status = same_everywhere(grid, config);
     if (!status) status = lay_out(session, config, tp, dp);

@@ -66,6 +66,7 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
             strcmp(config->grid.reduction, "exact") ? REDUCTION_ALLREDUCE : REDUCTION_EXACT,
         .transport = transport_mode(config->grid.transport),
         .recompute = recompute_mode(config->train.recompute),
+        .sequence = config->parallel.sequence,
         .threads = threads,
     };
 }

@@ -159,13 +159,18 @@ static int accumulate_leaf(Trainer *trainer, int shard, real *into, double *loss
     int64_t microbatches =
         config->train.global_batch / config->train.micro_batch / config->grid.data;
     double targets = (double)(config->train.global_batch * config->model.context);
+    Stopwatch *stopwatch = trainer->grid->stopwatch;
+    stopwatch_begin(stopwatch, STEP_GRADIENT);
     memset(into, 0, params_bytes(&trainer->model.set, 1));
+    stopwatch_end(stopwatch);
     trainer->model.set.arena[PARAM_GRADIENT] = into;
     *loss = 0;
     for (int64_t m = shard * microbatches; m < (shard + 1) * microbatches; m++) {
         watch_phase(trainer->grid->watch, PHASE_DATA);
+        stopwatch_begin(stopwatch, STEP_DATA);
         int status = dataset_train_batch(&trainer->data, trainer->step, config->train.global_batch,
                                          m, &trainer->micro, NULL);
+        stopwatch_end(stopwatch);
         Pass pass = {trainer->step, m, true};
         double part = 0;
         if (!status)
@@ -186,7 +191,9 @@ static int accumulate(Trainer *trainer, int begin, int end, real *into, int leve
     if (!status)
         status = accumulate(trainer, middle, end, trainer->spare[level], level + 1, &right);
     if (status) return status;
+    stopwatch_begin(trainer->grid->stopwatch, STEP_GRADIENT);
     tree_add(into, trainer->spare[level], trainer->model.set.elements, trainer->threads);
+    stopwatch_end(trainer->grid->stopwatch);
     *loss += right;
     return 0;
 }
@@ -210,10 +217,16 @@ int trainer_gradient(Trainer *trainer, double *loss, double *norm) {
     if (status) return status;
     *loss /= (double)(trainer->config.train.global_batch * trainer->config.model.context);
     watch_phase(trainer->grid->watch, PHASE_OPTIMIZER);
+    stopwatch_begin(trainer->grid->stopwatch, STEP_GRADIENT_NORM);
     *norm = gradient_norm(&trainer->norm, set, trainer->grid, trainer->threads);
+    stopwatch_end(trainer->grid->stopwatch);
     if (isnan(*loss)) *loss = NAN; /* whichever it was: the sign may depend on the layout */
     if (isnan(*norm)) *norm = NAN;
     return 0;
+}
+
+void trainer_watch(Trainer *trainer, Stopwatch *stopwatch) {
+    trainer->grid->stopwatch = trainer->model.space.stopwatch = stopwatch;
 }
 
 MetricWords trainer_words(const Trainer *trainer) {
@@ -241,11 +254,13 @@ static int update(Trainer *trainer, const StepReport *report) {
     watch_phase(trainer->grid->watch, PHASE_OPTIMIZER);
     int status = fault_point(PHASE_OPTIMIZER);
     if (status) return status;
+    stopwatch_begin(trainer->grid->stopwatch, STEP_OPTIMIZER);
     if (!report->skipped)
         adamw_update(&trainer->adamw, &trainer->model.set,
                      trainer->step + 1 - trainer->forgotten.by_optimizer, report->rate,
                      gradient_clip_scale(report->norm, trainer->config.optim.clip),
                      trainer->threads);
+    stopwatch_end(trainer->grid->stopwatch);
     flip_bit(&trainer->model.set);
     return 0;
 }

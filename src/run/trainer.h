@@ -50,6 +50,9 @@ void trainer_close(Trainer *trainer); /* Collective over GROUP_GRID */
  * agreed errors. */
 int trainer_survey(Trainer *trainer);
 
+/* From now on this stopwatch is told of the parts of the trainer's steps; NULL: none. */
+void trainer_watch(Trainer *trainer, Stopwatch *stopwatch);
+
 /* How metrics and messages call what this model counts. */
 MetricWords trainer_words(const Trainer *trainer);
 

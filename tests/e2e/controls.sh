@@ -1,6 +1,6 @@
 #!/bin/bash
 # The comparison of invariance.sh must see what breaks the promise: a sum by MPI_Allreduce, a
-# dropout mask keyed by rank, BLAS on two threads. A control that passes is a failing test.
+# dropout mask keyed by rank, rows that a block doesn't get, BLAS on two threads. A control that passes is a failing test.
 # (That BLAS's threads do change a product of wide.ini is asserted by unit/test_blas_threads.c.)
 . "$(dirname "$0")/common.bash"
 
@@ -15,6 +15,16 @@ train "no fault" 2 --tp 2 --dp 1
 passes "the program with faults, none switched on" same_run one "no fault"
 train "rank mask" 2 --tp 2 --dp 1 --inject rank-mask
 fails "a mask keyed by rank on tp 2" same_run one "rank mask"
+
+train "own rows" 3 --tp 3 --dp 1 --set parallel.sequence=true
+passes "each rank its own rows, no fault" same_run one "own rows"
+train "lost rows" 3 --tp 3 --dp 1 --set parallel.sequence=true --inject rows-not-gathered
+fails "rows of one rank that aren't gathered" same_run one "lost rows"
+train "own gains" 3 --tp 3 --dp 1 --set parallel.sequence=true --inject gain-own-rows
+passes "gains of own rows alone" ended 4 "replicas have drifted" "norm.weight"
+train "own gains, unseen" 3 --tp 3 --dp 1 --set parallel.sequence=true --set train.drift_every=0 \
+    --inject gain-own-rows
+fails "gains of own rows alone, not checked for drift" same_run one "own gains, unseen"
 
 config=tests/configs/wide.ini
 train wide one

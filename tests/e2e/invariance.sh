@@ -1,7 +1,8 @@
 #!/bin/bash
 # One fingerprint: the same config ends with the same losses and the same state, bit for bit, on
 # any number of tensor-parallel ranks, data-parallel ranks and threads, with or without
-# recomputation, over windows or messages, and however often it is interrupted.
+# recomputation, over windows or messages, with sequence-parallel regions or without, and however
+# often it is interrupted.
 # Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
@@ -48,20 +49,42 @@ for mode in act block; do
 done
 same_on "messages on tp 3" 3 --tp 3 --dp 1 --set grid.transport=messages
 same_on "messages on tp 2 x dp 2" 4 --tp 2 --dp 2 --set grid.transport=messages
+sequence=(--set parallel.sequence=true)
+for tp in 2 3 5 8; do same_on "own rows on tp $tp" $tp --tp $tp --dp 1 "${sequence[@]}"; done
+for mode in act block; do
+    same_on "own rows, recompute $mode" 3 --tp 3 --dp 1 "${sequence[@]}" --set train.recompute=$mode
+done
+same_on "own rows by messages" 3 --tp 3 --dp 1 "${sequence[@]}" --set grid.transport=messages
+same_on "own rows by messages, block" 6 --tp 3 --dp 2 "${sequence[@]}" \
+    --set grid.transport=messages --set train.recompute=block
+same_on "own rows on tp 2 x dp 2, 2 threads" 4 --tp 2 --dp 2 "${sequence[@]}" --set run.threads=2
+same_on "own rows on one rank" one "${sequence[@]}"
 same_on "a layout of its own choice" 2
 same_on "a surplus rank" 5 --tp 2 --dp 2
 passes "a surplus rank idles" says "(1 idle)"
 
 train interrupted 4 --tp 4 --dp 1 --stop-at 7
 passes "stopped at 7" ended 0 "stopped at step 7 of 24" " step 7"
-train interrupted 3 --tp 3 --dp 1 --resume auto --stop-at 16
+train interrupted 3 --tp 3 --dp 1 --resume auto --stop-at 16 --set parallel.sequence=true
 passes "resumed at 7, stopped at 16" ended 0 "step-00000007 at step 7" " step 16"
+passes "the change is told" says "parallel.sequence false -> true"
 same_on interrupted 4 --tp 2 --dp 2 --resume auto
 passes "resumed at 16" says "step-00000016 at step 16"
 
 passes "files of tp 3 x dp 2" same_files one "tp 3 x dp 2"
 passes "files of messages on tp 3" same_files one "messages on tp 3"
+passes "files of own rows on tp 3" same_files one "own rows on tp 3"
 fails "a manifest says how it was recomputed" same_files one "recompute act"
+
+# What is read from a checkpoint, by ranks with rows of their own.
+out=$t/alone.text
+run "$weft" generate "$t/one" --bytes 60
+grep -v '^weft: ' "$out" >"$t/alone"
+WEFT_MPIRUN="--timeout $limit" run launch/local -n 3 --command generate "$t/one" --bytes 60 --tp 3 \
+    "${sequence[@]}"
+grep -v '^weft: ' "$out" >"$t/shared"
+passes "a text of 60 bytes" test "$(wc -c <"$t/alone")" -ge 60
+passes "the same text by own rows" cmp "$t/alone" "$t/shared"
 
 # Two other models, dense, whose vocab and context divide into nothing.
 for tied in true false; do
@@ -71,10 +94,12 @@ for tied in true false; do
     reference="dense, tied $tied"
     train "$reference" one "${odd[@]}"
     for layout in 2x1 3x2 5x1; do
-        name="$reference, $layout"
         tp=${layout%x*} dp=${layout#*x}
-        train "$name" $((tp * dp)) --tp $tp --dp $dp "${odd[@]}"
-        passes "$name" same_run "$reference" "$name" 8
+        for rows in false true; do
+            name="$reference, $layout, own rows $rows"
+            train "$name" $((tp * dp)) --tp $tp --dp $dp "${odd[@]}" --set parallel.sequence=$rows
+            passes "$name" same_run "$reference" "$name" 8
+        done
     done
 done
 finish

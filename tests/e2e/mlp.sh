@@ -47,6 +47,9 @@ same_on "2 threads" one --set run.threads=2
 same_on "tp 3" 3 --tp 3 --dp 1
 same_on "tp 2 x dp 2, messages" 4 --tp 2 --dp 2 --set grid.transport=messages
 same_on "dp 3" 3 --tp 1 --dp 3
+same_on "own rows, tp 3" 3 --tp 3 --dp 1 --set parallel.sequence=true
+same_on "own rows, tp 2, messages, block" 2 --tp 2 --dp 1 --set parallel.sequence=true \
+    --set grid.transport=messages --set train.recompute=block
 for mode in act block; do
     same_on "recompute $mode, tp 2" 2 --tp 2 --dp 1 --set train.recompute=$mode
 done

@@ -23,10 +23,11 @@ is() { [ "$1" = "$2" ] || { echo "\"$1\" is not \"$2\""; return 1; }; }
 train clean one --stop-at 3
 transient() {
     local tp=$1 dp=$2 ranks=$(($1 * $2)) phase rank name
+    shift 2
     for phase in forward backward; do
         for ((rank = 0; rank < ranks; rank++)); do
-            name="tp $tp x dp $dp, $phase of rank $rank"
-            train "$name" "$ranks" --tp "$tp" --dp "$dp" --stop-at 3 \
+            name="tp $tp x dp $dp, $phase of rank $rank${*:+, own rows}"
+            train "$name" "$ranks" --tp "$tp" --dp "$dp" --stop-at 3 "$@" \
                 --inject "nan@rank=$rank,step=1,phase=$phase"
             passes "$name: as if nothing had been" same_run clean "$name" 3
             passes "$name: it is told" ended 0 "warning: step 2: loss" "$again"
@@ -37,6 +38,7 @@ transient() {
 }
 transient 3 1
 transient 1 2
+transient 2 1 --set parallel.sequence=true
 passes "without a fault nothing is told" has_marks clean "" ""
 
 # ---- persistent: stop
@@ -51,6 +53,10 @@ passes "it goes on from there" is "$(fingerprint stop)" "$(fingerprint clean)"
 train backward 2 --tp 1 --dp 2 --inject nan@rank=1,step=2,phase=backward,times=0
 passes "persistent in backward" ended 4 "gradient norm nan" \
     "microbatch 4, backward, layer 1, gradient of layer.input, element [0, 0] = nan, rank 1;"
+train "own rows" 3 --tp 3 --dp 1 --set parallel.sequence=true \
+    --inject nan@rank=1,step=2,phase=backward,times=0
+passes "persistent in backward, own rows" ended 4 \
+    "gradient of layer.input, element [8, 0] = nan, rank 1;"
 train thrice one --inject nan@step=2,phase=forward,times=9
 passes "finite the third time" ended 4 "finite when computed a third time; this machine isn't reliable"
 train flipped 3 --tp 3 --dp 1 --set train.on_nonfinite=skip \

@@ -18,7 +18,7 @@ says_on() {
 says_on 2 2 "no command" "usage: weft COMMAND"
 says_on 1 0 help "usage: weft COMMAND" help
 says_on 1 0 --help "usage: weft COMMAND" --help
-says_on 1 0 --version "OpenBLAS" --version
+says_on 1 0 --version "numerics" --version
 says_on 2 2 "an unknown command" "there is no command \"tarin\"" tarin
 says_on 2 2 "help on nothing" "there is no help on \"optim\"" help optim
 

@@ -29,6 +29,8 @@ train other one --resume auto --stop-at 6 --set stats.every=4
 passes "also after a resume" test "0 3 4 " = "$(states other)"
 passes "the same on other ranks" same_stats with other 0 4
 passes "with the same run" same_run with other 6
+train "own rows" 3 --tp 3 --dp 1 --stop-at 5 --set stats.every=4 --set parallel.sequence=true
+passes "the same where each rank has its own rows" same_stats with "own rows" 0 4
 train seed one --stop-at 1 --set stats.every=4 --set run.seed=2
 fails "another seed's are others" same_stats with seed 0
 

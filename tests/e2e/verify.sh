@@ -74,7 +74,7 @@ damaged "the manifest has another step" manifest.json: \
 damaged "the manifest has another seed" manifest.json: \
     sed -i 's/"seed": 1/"seed": 2/' manifest.json
 damaged "the manifest has another fingerprint" manifest.json: \
-    sed -i 's/^ "fingerprint": "./ "fingerprint": "0/; s/"fingerprint": "00/"fingerprint": "01/' \
+    sed -i 's/^ "fingerprint": "0/ "fingerprint": "1/; t; s/^ "fingerprint": "./ "fingerprint": "0/' \
     manifest.json
 
 # a pipe would never end: the time limit of this script is the judge

@@ -8,11 +8,11 @@ BEGIN {
     max_file = 500; max_function = 60; max_columns = 100
 
     split("base 0 tensor 1 math 2 comm 2 param 3 nn 4 optim 4 data 4 checkpoint 4 " \
-          "config 5 run 6 cli 7", word, " ")
+          "config 5 run 6 bench 7 cli 8", word, " ")
     for (i = 1; i in word; i += 2) layer[word[i]] = word[i + 1]
 
     owner["mpi.h"] = "^src/comm/"
-    owner["cblas.h"] = "^src/math/gemm\\.c$"
+    owner["cblas.h"] = "^src/math/(gemm|blas_threads)\\.c$"
     owner["openblas_config.h"] = "^src/math/gemm\\.c$"
     owner["hdf5.h"] = "^src/checkpoint/|^src/data/arrays\\.c$"
     owner["ini.h"] = "^src/config/"
@@ -71,7 +71,7 @@ function check_include(line,    name, parts, target) {
     } else if (name != "build_id.h") {
         split(name, parts, "/")
         target = parts[1]
-        if (name !~ /^[a-z_0-9]+\/[a-z_0-9]+\.h$/ || !(target in layer))
+        if (name !~ /^[a-z_0-9]+\/[a-z_0-9]+\.(h|inc)$/ || !(target in layer))
             report(FNR, "layers", "write the include \"" name "\" as \"folder/file.h\"")
         else if (target != folder && layer[target] >= layer[folder])
             report(FNR, "layers", folder " (" layer[folder] ") must not see " target " (" \

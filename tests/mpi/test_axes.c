@@ -42,6 +42,6 @@ START_TEST(a_row_of_a_square_does_not_see_another) { on_layouts(square_on); }
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "axes", TESTS(a_row_of_a_square_does_not_see_another));
 }

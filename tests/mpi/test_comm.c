@@ -1,5 +1,6 @@
 /* The grid, agreement and the exact collectives, on whatever ranks there are. */
 #include "comm/comm.h"
+#include "comm/unordered.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -359,6 +360,43 @@ START_TEST(moved_pieces_arrive) {
 }
 END_TEST
 
+/* Who waits for the first rank's number sleeps. */
+START_TEST(a_number_is_awaited_asleep) {
+    start();
+    int rank = group_rank(&grid, GROUP_GRID);
+    int64_t number = rank == 0 ? INT64_MAX - 5 : rank;
+    clock_t before = clock();
+    if (rank == 0) clock_sleep(0.5);
+    comm_await(&grid, GROUP_GRID, &number);
+    double worked = (double)(clock() - before) / CLOCKS_PER_SEC;
+    ck_assert(number == INT64_MAX - 5);
+    ck_assert_msg(worked < 0.25, "%.3f s of work while waiting 0.5 s", worked);
+    comm_stop(&grid);
+}
+END_TEST
+
+/* Whole numbers: their sums are exact in any order. */
+START_TEST(an_unordered_sum_adds_all) {
+    start();
+    const int64_t sizes[] = {100003, 64, 2, 1, 0};
+    int ranks = grid.world_size, rank = group_rank(&grid, GROUP_GRID);
+    Unordered *unordered;
+    real *y = malloc(sizes[0] * sizeof *y);
+    ck_assert_int_eq(unordered_open(&unordered, &grid, GROUP_TENSOR, sizes[0], 2), 0);
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        for (int64_t i = 0; i < sizes[k]; i++) y[i] = (real)((i % 1000) * (rank + 1));
+        unordered_sum(unordered, y, sizes[k]);
+        for (int64_t i = 0; i < sizes[k]; i++)
+            ck_assert_msg(y[i] == (real)(i % 1000 * ranks * (ranks + 1) / 2), "[%d] of %d: %g",
+                          (int)i, (int)sizes[k], (double)y[i]);
+    }
+    unordered_close(unordered);
+    unordered_close(NULL);
+    free(y);
+    comm_stop(&grid);
+}
+END_TEST
+
 int main(int argc, char **argv) {
     return run_mpi_suite(&argc, &argv, "comm",
                          TESTS(ranks_are_numbered_tensor_first, a_grid_that_does_not_fit_is_refused,
@@ -370,5 +408,6 @@ int main(int argc, char **argv) {
                                broadcast_reaches_all_from_any_root, assemble_keeps_any_bits,
                                max_is_exact_and_independent_of_order, hashes_add_up_with_carries,
                                many_hashes_are_summed_at_once, gather_all_is_in_rank_order,
-                               moved_pieces_arrive));
+                               moved_pieces_arrive, a_number_is_awaited_asleep,
+                               an_unordered_sum_adds_all));
 }

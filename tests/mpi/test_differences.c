@@ -154,6 +154,6 @@ START_TEST(gradients_are_the_slopes_of_the_loss) {
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "differences", TESTS(gradients_are_the_slopes_of_the_loss));
 }

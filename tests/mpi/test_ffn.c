@@ -188,7 +188,7 @@ START_TEST(hidden_masks_differ_where_channels_do) { on_layouts(check_masks); }
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "ffn",
                          TESTS(gradients_accumulate, every_layout_and_mode_has_the_same_bits,
                                a_row_does_not_see_another, permuted_rows_give_permuted_rows,

@@ -325,7 +325,7 @@ START_TEST(vectors_by_hand) { on_layouts(check_vectors); }
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(
         &argc, &argv, "ffn properties",
         TESTS(a_negative_gate_closes_its_unit, gate_and_up_are_not_the_same,

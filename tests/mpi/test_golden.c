@@ -295,7 +295,7 @@ START_TEST(gpt_oss_expert_needs_each_of_its_fields) {
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "golden",
                          TESTS(untied_llama, tied_llama, llama_mlp_without_bias,
                                llama_mlp_with_bias, gemmas_mlp, clips_mlp, gpt_oss_experts,

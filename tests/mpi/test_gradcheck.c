@@ -145,6 +145,8 @@ START_TEST(settings_pass) {
         {"dense", "relu", "ffn.bias=false", decoder},
         {"dense", "gelu", "train.recompute=block", decoder},
         {"gated", "silu", "train.recompute=act", decoder},
+        {"dense", "gelu", "train.recompute=none", decoder},
+        {"gated", "silu", "parallel.sequence=true", decoder},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         passes(&row[i], i % 2 ? 2 : 1, i % 2 ? 1 : 2);
@@ -154,10 +156,12 @@ END_TEST
 START_TEST(an_mlp_passes) {
     static const Row row[] = {{"gated", "silu", "model.loss=cross_entropy", mlp},
                               {"dense", "relu", "model.loss=squared_error", mlp}};
+    static const Row own_rows = {"gated", "silu", "parallel.sequence=true", mlp};
     for (int i = 0; i < 2; i++) {
         with_rows(i == 0);
         passes(&row[i], 1, 2);
         passes(&row[i], 2, 1);
+        if (i == 0) passes(&own_rows, 2, 1);
     }
     unlink(rows_file);
 }
@@ -210,7 +214,7 @@ START_TEST(wrong_gradients_fail) {
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(
         &argc, &argv, "gradcheck",
         TESTS(every_kind_passes, settings_pass, an_mlp_passes, wrong_gradients_fail));

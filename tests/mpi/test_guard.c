@@ -54,6 +54,8 @@ static void on_layout(const Config *config, int tp, int dp, OnTrainer body) {
 static void on_layouts(const char *policy, OnTrainer body) {
     Config config = small_config("none", policy);
     for (int i = 0; i < LAYOUTS; i++) on_layout(&config, layouts[i][0], layouts[i][1], body);
+    config.parallel.sequence = true;
+    on_layout(&config, 3, 1, body);
 }
 
 static void on_modes(const char *policy, OnTrainer body) {
@@ -62,6 +64,8 @@ static void on_modes(const char *policy, OnTrainer body) {
         Config config = small_config(modes[m], policy);
         on_layout(&config, 1, 1, body);
         on_layout(&config, 3, 1, body);
+        config.parallel.sequence = true;
+        on_layout(&config, 2, 1, body);
     }
 }
 
@@ -424,7 +428,7 @@ START_TEST(ten_in_a_row_are_enough) {
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     log_enable(false);
     return run_mpi_suite(&argc, &argv, "guard",
                          TESTS(one_token_overflows_in_forward, the_first_row_of_all_pieces_counts,

@@ -95,7 +95,12 @@ static void on_layouts(OnTrainer body) {
     Config config[] = {small_config(), mlp_config()};
     for (int m = 0; m < 2; m++)
         for (int dp = 1; dp <= MOST_DP; dp++)
-            for (int tp = 1; tp <= MOST_TP; tp++) on_layout(&config[m], tp, dp, body);
+            for (int tp = 1; tp <= MOST_TP; tp++) {
+                config[m].parallel.sequence = false;
+                on_layout(&config[m], tp, dp, body);
+                config[m].parallel.sequence = true;
+                if (tp > 1) on_layout(&config[m], tp, dp, body);
+            }
 }
 
 static StepReport step(Trainer *trainer) {
@@ -273,7 +278,7 @@ START_TEST(the_first_step_is_that_of_adamw) { on_layouts(check_update); }
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     int status =
         run_mpi_suite(&argc, &argv, "layouts",
                       TESTS(norms_and_losses_are_equal_on_all_layouts, another_cut_has_other_bits,

@@ -85,7 +85,8 @@ static void check_memory(const Run *run) {
         plan.exchanges,
         exchange_bytes(model->exchange_ffn) +
             (model->exchange_attention ? exchange_bytes(model->exchange_attention) : 0) +
-            exchange_bytes(model->exchange_head) + exchange_bytes(trainer->exchange));
+            exchange_bytes(model->exchange_head) + exchange_bytes(trainer->exchange) +
+            stream_bytes(&model->space.stream));
     ck_assert_uint_eq(plan.copy, saver_bytes(run->saver));
 }
 
@@ -132,7 +133,7 @@ static const real *ffn_tensor(const LayerSaved *saved, char name) {
 static void check_fates(const Run *run) {
     const Model *model = &run->trainer.model;
     FfnTensor tensor[FFN_TENSORS];
-    int count = ledger_ffn_tensors(run->config, tensor);
+    int count = ledger_ffn_tensors(run->config, run->grid->tp, tensor);
     ck_assert_int_ge(count, 3);
     if (range_size(axis_owned(&model->channels, run->grid->tensor_rank)) == 0) return;
     for (int i = 0; i < count; i++)
@@ -166,8 +167,9 @@ static void check_parameters(const Run *run) {
 
 /* Uneven everywhere: 172 channels, 2 kv heads and 256 tokens over 8 shards, 4 batch shards. With
  * one channel the buffers of the FFN's sum are too small for the others. */
-#define TINY "tests/configs/tiny.ini"
-#define MLP  "tests/configs/mlp.ini"
+#define TINY     "tests/configs/tiny.ini"
+#define MLP      "tests/configs/mlp.ini"
+#define SEQUENCE "parallel.sequence=true"
 static const struct {
     const char *path;
     int tp, dp;
@@ -185,7 +187,17 @@ static const struct {
     {TINY, 3, 2, {"grid.transport=messages", "ffn.d_ff=1"}},
     {TINY, 3, 1, {"grid.reduction=allreduce"}},
     {TINY, 5, 1, {"train.micro_batch=2", "model.kv_heads=4", "model.vocab=30000"}},
+    {TINY, 2, 1, {SEQUENCE, NULL}},
+    {TINY, 3, 2, {SEQUENCE, NULL}},
+    {TINY, 6, 1, {SEQUENCE, NULL}},
+    {TINY, 5, 1, {SEQUENCE, "model.context=3", "ffn.bias=false"}}, /* more ranks than rows */
+    {TINY, 2, 3, {SEQUENCE, "grid.transport=messages", "ffn.kind=dense"}},
+    {TINY, 3, 1, {SEQUENCE, "grid.reduction=allreduce", "model.tie_embeddings=false"}},
+    {TINY, 2, 2, {SEQUENCE, "ffn.kind=dual", "ffn.activation=relu", "ffn.d_ff=1"}},
+    {TINY, 3, 2, {SEQUENCE, "grid.transport=messages", "ffn.d_ff=1"}},
     {MLP, 1, 1, {NULL}},
+    {MLP, 2, 3, {SEQUENCE, NULL}},
+    {MLP, 6, 1, {SEQUENCE, "ffn.d_ff=1"}},
     {MLP, 2, 3, {NULL}},
     {MLP, 3, 2, {"model.loss=cross_entropy", "data.targets=classes", "ffn.kind=dense"}},
     {MLP, 6, 1, {"ffn.d_ff=1"}},
@@ -210,14 +222,17 @@ static void check_run(const Config *config, int tp, int dp) {
     comm_stop(&grid);
 }
 
-/* All modes on the first layouts, one on each of the others. */
+static bool is_cut(const char *const *set) { return set[0] && !strcmp(set[0], SEQUENCE); }
+
+/* All modes on the first layouts, and where the stream is cut by rows; one on each of the others.
+ */
 START_TEST(the_plan_is_what_a_run_has) {
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
         ArrayFile file = rows_file();
         Config config = config_of(rows[i].path, rows[i].set);
         if (!strcmp(rows[i].path, MLP)) snprintf(config.data.train, CONFIG_TEXT, "%s", file.path);
         for (int mode = 0; mode < 3; mode++) {
-            if (i > 3 && mode != i % 3) continue;
+            if (i > 3 && !is_cut(rows[i].set) && mode != i % 3) continue;
             snprintf(config.train.recompute, sizeof config.train.recompute, "%s", modes[mode]);
             check_run(&config, rows[i].tp, rows[i].dp);
         }

@@ -109,6 +109,23 @@ START_TEST(a_chunked_head_equals_the_naive_mlp) {
 }
 END_TEST
 
+START_TEST(sequence_regions_equal_the_naive_mlp) {
+    for (int l = 0; l < 2; l++) {
+        OraclePlan plan = base;
+        plan.sequence = true;
+        plan.loss = losses[l];
+        plan.transport = l ? TRANSPORT_MESSAGES : TRANSPORT_WINDOW;
+        plan.name = l ? "own rows, squared error, messages" : "own rows, cross entropy";
+        oracle_check_modes(&plan, tolerance);
+        plan.name = "2 rows, fewer of everything than shards";
+        plan.sequences = 2;
+        plan.d_model = plan.d_ff = 3;
+        plan.masked = false;
+        oracle_check_plan(&plan, tolerance);
+    }
+}
+END_TEST
+
 START_TEST(allreduce_is_close) {
     OraclePlan plan = base;
     plan.name = "allreduce, squared error, block";
@@ -373,12 +390,13 @@ START_TEST(an_mlp_has_nothing_of_attention) { oracle_on_layouts(check_anatomy, N
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(
         &argc, &argv, "mlp",
-        TESTS(kinds_and_losses_equal_the_naive_mlp, recompute_modes_equal_the_naive_mlp,
-              uneven_cuts_equal_the_naive_mlp, a_chunked_head_equals_the_naive_mlp,
-              allreduce_is_close, hits_and_outputs_are_those_of_the_naive_mlp,
+        TESTS(kinds_and_losses_equal_the_naive_mlp, sequence_regions_equal_the_naive_mlp,
+              recompute_modes_equal_the_naive_mlp, uneven_cuts_equal_the_naive_mlp,
+              a_chunked_head_equals_the_naive_mlp, allreduce_is_close,
+              hits_and_outputs_are_those_of_the_naive_mlp,
               masked_rows_and_the_place_of_rows_change_nothing, a_mix_up_is_noticed,
               observers_are_shown_the_same_everywhere, an_mlp_has_nothing_of_attention));
 }

@@ -104,11 +104,81 @@ START_TEST(a_chunked_head_equals_the_naive_model) {
 }
 END_TEST
 
+/* ---- each rank its own rows of the stream ---- */
+
+START_TEST(sequence_regions_equal_the_naive_model) {
+    OraclePlan plan = base;
+    plan.sequence = true;
+    plan.name = "own rows";
+    oracle_check_modes(&plan, tolerance);
+    plan.transport = TRANSPORT_MESSAGES;
+    plan.name = "own rows, messages";
+    oracle_check_modes(&plan, tolerance);
+    plan.name = "own rows, dense gelu, tied";
+    plan.kind = "dense";
+    plan.activation = "gelu";
+    plan.tied = true;
+    oracle_check_plan(&plan, tolerance);
+}
+END_TEST
+
+START_TEST(sequence_regions_with_uneven_rows) {
+    OraclePlan plan = base;
+    plan.sequence = true;
+    plan.name = "own rows of 149, 3 threads";
+    plan.sequences = 1;
+    plan.context = 149;
+    plan.threads = 3;
+    oracle_check_plan(&plan, tolerance);
+    plan.name = "own rows, 2 of them";
+    plan.sequences = 2;
+    plan.context = 1;
+    plan.masked = false;
+    oracle_check_modes(&plan, tolerance);
+    plan.name = "own rows, 2 of them, messages";
+    plan.transport = TRANSPORT_MESSAGES;
+    plan.d_ff = 1;
+    oracle_check_plan(&plan, tolerance);
+    plan.name = "own rows, head in two chunks";
+    plan.vocab = 20011;
+    plan.sequences = 3;
+    plan.context = 80;
+    plan.d_model = 16;
+    oracle_check_plan(&plan, tolerance);
+}
+END_TEST
+
+/* A kept hash holds all of this against the bits of a stream that isn't cut. */
+START_TEST(sequence_regions_change_no_bit) {
+    OraclePlan plan = base;
+    Oracle oracle;
+    Hash128 first = {0};
+    plan.name = "whole";
+    oracle_open(&oracle, &plan);
+    oracle_check_layouts(&oracle, &plan, tolerance, &first);
+    plan.sequence = true;
+    for (int i = 0; i < 6; i++) {
+        char name[64];
+        plan.recompute = (Recompute)(i % 3);
+        plan.transport = i < 3 ? TRANSPORT_WINDOW : TRANSPORT_MESSAGES;
+        plan.threads = 1 + i % 2;
+        snprintf(name, sizeof name, "own rows, mode %d, %s", i % 3, i < 3 ? "window" : "messages");
+        plan.name = name;
+        oracle_check_layouts(&oracle, &plan, tolerance, &first);
+    }
+    oracle_close(&oracle);
+}
+END_TEST
+
 START_TEST(allreduce_is_close) {
     OraclePlan plan = base;
     plan.name = "reduction = allreduce";
     plan.reduction = REDUCTION_ALLREDUCE;
     oracle_check_plan(&plan, tolerance);
+    plan.name = "allreduce, own rows";
+    plan.sequence = true;
+    oracle_check_plan(&plan, tolerance);
+    plan.sequence = false;
     plan.name = "allreduce, dense relu, block";
     plan.kind = "dense";
     plan.activation = "relu";
@@ -199,13 +269,19 @@ static void fill_tensor(Model *model, const char *name, double value) {
     }
 }
 
+typedef struct {
+    double probability;
+    bool sequence;
+} BiasCase;
+
 /* All weights 0: the stream holds what down's bias adds to it, times the output mask. */
 static void check_bias(Grid *grid, const void *context) {
-    double probability = *(const double *)context;
+    double probability = ((const BiasCase *)context)->probability;
     OraclePlan plan = small_plan();
     plan.layers = 1;
     plan.hidden_dropout = 0;
     plan.output_dropout = probability;
+    plan.sequence = ((const BiasCase *)context)->sequence;
     Oracle oracle;
     Model model;
     oracle_open(&oracle, &plan);
@@ -213,11 +289,13 @@ static void check_bias(Grid *grid, const void *context) {
     fill_tensor(&model, "model.layers.0.mlp.down_proj.bias", 3);
     oracle_train(&model, &oracle);
     Tensor stream = model.stream[1];
+    int64_t first = model.space.stream.own.begin;
     for (int64_t t = 0; t < stream.rows; t++)
         for (int64_t j = 0; j < stream.cols; j++) {
-            double mask = probability > 0 ? oracle_mask(PHILOX_OUTPUT_DROPOUT, 0,
-                                                        ORACLE_FIRST_MICROBATCH, t, j, probability)
-                                          : 1;
+            double mask = probability > 0
+                              ? oracle_mask(PHILOX_OUTPUT_DROPOUT, 0, ORACLE_FIRST_MICROBATCH,
+                                            first + t, j, probability)
+                              : 1;
             ck_assert_msg(tensor_row(stream, t)[j] == 3 * (real)mask,
                           "tp %d: row %d, channel %d is %g, expected %g", grid->tp, (int)t, (int)j,
                           (double)tensor_row(stream, t)[j], 3 * mask);
@@ -226,12 +304,16 @@ static void check_bias(Grid *grid, const void *context) {
     oracle_close(&oracle);
 }
 
-START_TEST(row_parallel_bias_is_added_once) { oracle_on_layouts(check_bias, &(double){0}); }
+START_TEST(row_parallel_bias_is_added_once) {
+    oracle_on_layouts(check_bias, &(BiasCase){0, false});
+    oracle_on_layouts(check_bias, &(BiasCase){0, true});
+}
 END_TEST
 
 /* What every rank holds is the mask of global row and channel: replicas agree. */
 START_TEST(output_masks_match_on_replicated_rows) {
-    oracle_on_layouts(check_bias, &(double){0.25});
+    oracle_on_layouts(check_bias, &(BiasCase){0.25, false});
+    oracle_on_layouts(check_bias, &(BiasCase){0.25, true});
 }
 END_TEST
 
@@ -280,12 +362,14 @@ START_TEST(evaluation_has_no_dropout) { oracle_on_layouts(check_evaluation, NULL
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(
         &argc, &argv, "model",
         TESTS(ffn_kinds_equal_the_naive_model, recompute_modes_equal_the_naive_model,
               uneven_cuts_equal_the_naive_model, a_chunked_head_equals_the_naive_model,
-              allreduce_is_close, one_element_off_by_a_millionth_is_noticed, a_mix_up_is_noticed,
+              sequence_regions_equal_the_naive_model, sequence_regions_with_uneven_rows,
+              sequence_regions_change_no_bit, allreduce_is_close,
+              one_element_off_by_a_millionth_is_noticed, a_mix_up_is_noticed,
               row_parallel_bias_is_added_once, output_masks_match_on_replicated_rows,
               vocab_259_over_8_shards_has_no_padding, evaluation_has_no_dropout));
 }

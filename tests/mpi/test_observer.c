@@ -16,12 +16,17 @@
 enum { LAYERS = 2, MICROBATCHES = 4, PLACES = 128 };
 
 static const char *const modes[] = {"none", "act", "block"};
-static const int layouts[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}}; /* tp, dp; the first first */
+/* The first first. */
+static const struct {
+    int tp, dp;
+    bool sequence;
+} layouts[] = {{1, 1, false}, {2, 1, false}, {3, 1, false},
+               {1, 2, false}, {2, 1, true},  {3, 1, true}};
 
 typedef void (*OnTrainer)(Trainer *trainer, Grid *grid);
 
 /* A trainer with its initial weights on the ranks of one layout; the others pass it by. */
-static void on_layout(const char *mode, int tp, int dp, OnTrainer body) {
+static void on_layout(const char *mode, int tp, int dp, bool sequence, OnTrainer body) {
     Config config;
     Grid grid;
     Trainer trainer;
@@ -31,6 +36,7 @@ static void on_layout(const char *mode, int tp, int dp, OnTrainer body) {
     ck_assert_msg(config_read(&config, "tests/configs/tiny.ini") == 0, "%s", error_message());
     ck_assert_int_eq(config_set(&config, recompute), 0);
     ck_assert_int_eq(config_set(&config, "train.global_batch=4"), 0);
+    config.parallel.sequence = sequence;
     ck_assert_msg(config_check(&config) == 0, "%s", error_message());
     ck_assert_int_eq(comm_start(&grid), 0);
     ck_assert_msg(grid_open(&grid, tp, dp) == 0, "%s", error_message());
@@ -44,8 +50,9 @@ static void on_layout(const char *mode, int tp, int dp, OnTrainer body) {
 }
 
 static void on_layouts(OnTrainer body) {
-    for (int l = 0; l < 4; l++)
-        for (int m = 0; m < 3; m++) on_layout(modes[m], layouts[l][0], layouts[l][1], body);
+    for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++)
+        for (int m = 0; m < 3; m++)
+            on_layout(modes[m], layouts[l].tp, layouts[l].dp, layouts[l].sequence, body);
 }
 
 /* ---- order ---- */
@@ -164,8 +171,9 @@ static void compare_bits(Trainer *trainer, Grid *grid) {
     comm_broadcast(grid, GROUP_GRID, &reference, sizeof reference, 0);
     for (int p = 0; p < places; p++)
         ck_assert_msg(hash_equal(here.bits[p], reference.bits[p]),
-                      "tp %d x dp %d, recompute %s: other bits in %s of layer %d", grid->tp,
-                      grid->dp, trainer->config.train.recompute, list[p].name, list[p].layer);
+                      "tp %d x dp %d, recompute %s, sequence %d: other bits in %s of layer %d",
+                      grid->tp, grid->dp, trainer->config.train.recompute,
+                      trainer->config.parallel.sequence, list[p].name, list[p].layer);
 }
 
 START_TEST(same_list_and_bits_at_every_layout) { on_layouts(compare_bits); }
@@ -295,13 +303,13 @@ static void check_meaning(Trainer *trainer, Grid *grid) {
 }
 
 START_TEST(each_tensor_is_what_its_name_says) {
-    on_layout("none", 1, 1, check_meaning);
-    on_layout("block", 3, 1, check_meaning);
+    on_layout("none", 1, 1, false, check_meaning);
+    on_layout("block", 3, 1, false, check_meaning);
 }
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(
         &argc, &argv, "observer",
         TESTS(same_list_and_bits_at_every_layout, each_tensor_is_what_its_name_says));

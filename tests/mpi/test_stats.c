@@ -389,7 +389,7 @@ START_TEST(one_text_and_one_trajectory) {
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "stats",
                          TESTS(like_plain_loops_on_any_ranks, one_text_and_one_trajectory));
 }

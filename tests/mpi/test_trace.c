@@ -203,7 +203,7 @@ static void on_grid(Setting *s, const char *path) {
     model_release(&s->model);
 }
 
-static void check(int tp, const char *kind) {
+static void check(int tp, const char *kind, bool sequence) {
     Setting s = {.file = {.id = -1}};
     char text[64], path[64];
     snprintf(text, sizeof text, "ffn.kind=%s", kind);
@@ -211,6 +211,7 @@ static void check(int tp, const char *kind) {
     ck_assert_int_eq(config_read(&s.config, "tests/configs/tiny.ini"), 0);
     ck_assert_int_eq(config_set(&s.config, text), 0);
     ck_assert_int_eq(config_set(&s.config, "init.std=0.2"), 0);
+    s.config.parallel.sequence = sequence;
     ck_assert_int_eq(config_resolve(&s.config), 0);
     ck_assert_msg(config_check(&s.config) == 0, "%s", error_message());
     ck_assert_int_eq(comm_start(&s.grid), 0);
@@ -226,13 +227,14 @@ static void check(int tp, const char *kind) {
 
 START_TEST(each_tensor_is_the_naive_one) {
     for (int tp = 1; tp <= 3; tp += 2) {
-        check(tp, "gated");
-        check(tp, "dense");
+        check(tp, "gated", false);
+        check(tp, "dense", false);
+        check(tp, "gated", true);
     }
 }
 END_TEST
 
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "trace", TESTS(each_tensor_is_the_naive_one));
 }

@@ -265,6 +265,30 @@ static void check_masks(Reference *reference, Trainer *trainer) {
     }
 }
 
+/* A stopwatch changes no bit, is told of every part, and every begin has its end. */
+static void check_stopwatch(Reference *reference, Trainer *trainer) {
+    (void)reference;
+    Stopwatch watch;
+    double loss[2], norm[2], sum = 0;
+    StepReport report = {0};
+    ck_assert_msg(trainer_gradient(trainer, &loss[0], &norm[0]) == 0, "%s", error_message());
+    stopwatch_start(&watch);
+    trainer_watch(trainer, &watch);
+    ck_assert_msg(trainer_gradient(trainer, &loss[1], &norm[1]) == 0, "%s", error_message());
+    ck_assert(!memcmp(&loss[0], &loss[1], sizeof *loss) &&
+              !memcmp(&norm[0], &norm[1], sizeof *norm));
+    stopwatch_start(&watch);
+    ck_assert_msg(trainer_step(trainer, &report) == 0, "%s", error_message());
+    stopwatch_stop(&watch);
+    trainer_watch(trainer, NULL);
+    ck_assert_int_eq(watch.depth, 0);
+    for (int p = 0; p < STEP_PARTS; p++) {
+        ck_assert_msg(watch.seconds[p] > 0, "%s: no time", stopwatch_part_name((StepPart)p));
+        sum += watch.seconds[p];
+    }
+    ck_assert(sum >= report.seconds);
+}
+
 /* body on both layouts of 2 ranks, for both variants of the config. */
 static void on_all(void (*body)(Reference *reference, Trainer *trainer)) {
     for (int i = 0; i < 4; i++) {
@@ -293,8 +317,12 @@ END_TEST
 START_TEST(masks_of_another_place_show) { on_all(check_masks); }
 END_TEST
 
+START_TEST(a_stopwatch_changes_no_bit) { on_all(check_stopwatch); }
+END_TEST
+
 int main(int argc, char **argv) {
-    if (gemm_setup(1)) return EXIT_FAILURE;
+    if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "trainer",
-                         TESTS(steps_are_those_of_the_reference, masks_of_another_place_show));
+                         TESTS(steps_are_those_of_the_reference, masks_of_another_place_show,
+                               a_stopwatch_changes_no_bit));
 }

@@ -208,8 +208,9 @@ void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid) {
         .seed = ORACLE_SEED,
         .grid_tensor = plan->shards,
         .reduction = plan->reduction,
-        .transport = TRANSPORT_AUTO,
+        .transport = plan->transport,
         .recompute = plan->recompute,
+        .sequence = plan->sequence,
         .threads = plan->threads ? plan->threads : 1,
     };
     int status = model_declare(model, &config, grid->tensor_rank, grid->tp);

@@ -31,6 +31,8 @@ typedef struct {
     int microbatches, threads;
     Recompute recompute;
     Reduction reduction;
+    Transport transport;
+    bool sequence; /* sequence-parallel regions */
 } OraclePlan;
 
 typedef struct {

@@ -138,7 +138,7 @@ static const struct {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 START_TEST(forward_and_backward_agree_with_plain_loops) {
-    ck_assert_int_eq(gemm_setup(1), 0);
+    ck_assert_int_eq(gemm_setup(), 0);
     for (int i = 0; i < SHAPES; i++) {
         Group g = group_make(shapes[i].length, shapes[i].head_dim, shapes[i].heads, 3);
         int64_t wide = g.q.rows * g.q.cols, narrow = g.k.rows * g.k.cols;
@@ -172,7 +172,7 @@ static bool same_results(const Group *x, const Group *y) {
 }
 
 START_TEST(bits_do_not_depend_on_strides) {
-    ck_assert_int_eq(gemm_setup(1), 0);
+    ck_assert_int_eq(gemm_setup(), 0);
     for (int i = 0; i < SHAPES; i++) {
         Group first = group_make(shapes[i].length, shapes[i].head_dim, shapes[i].heads, 0);
         group_run(&first);
@@ -190,7 +190,7 @@ END_TEST
 /* A later key or value changes nothing in earlier rows, bit for bit. */
 START_TEST(no_row_sees_the_future) {
     enum { LENGTH = 150 };
-    ck_assert_int_eq(gemm_setup(1), 0);
+    ck_assert_int_eq(gemm_setup(), 0);
     Group first = group_make(LENGTH, 16, 2, 0);
     group_run(&first);
     for (int64_t changed = 1; changed < LENGTH; changed += 37) {
@@ -209,7 +209,7 @@ START_TEST(no_row_sees_the_future) {
 END_TEST
 
 START_TEST(large_scores_do_not_overflow) {
-    ck_assert_int_eq(gemm_setup(1), 0);
+    ck_assert_int_eq(gemm_setup(), 0);
     Group g = group_make(70, 8, 1, 0);
     for (int64_t i = 0; i < 70 * 8; i++) g.q.data[i] *= (real)1e4;
     group_run(&g);
@@ -222,7 +222,7 @@ START_TEST(large_scores_do_not_overflow) {
 END_TEST
 
 START_TEST(nan_is_not_lost) {
-    ck_assert_int_eq(gemm_setup(1), 0);
+    ck_assert_int_eq(gemm_setup(), 0);
     for (int64_t bad = 0; bad < 100; bad += 33) {
         Group g = group_make(100, 8, 1, 0);
         tensor_row(g.q, bad)[3] = (real)NAN;
@@ -246,7 +246,7 @@ static double objective(Group *g) {
 
 START_TEST(gradients_are_central_differences) {
     if (sizeof(real) == 4) return; /* float has no digits to spare */
-    ck_assert_int_eq(gemm_setup(1), 0);
+    ck_assert_int_eq(gemm_setup(), 0);
     Group g = group_make(67, 6, 2, 0);
     group_run(&g);
     Tensor input[] = {g.q, g.k, g.v}, gradient[] = {g.dq, g.dk, g.dv};

@@ -461,7 +461,7 @@ START_TEST(a_resume_refuses_it_too) {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         ck_assert_int_eq(config_set(&config, settings[i]), 0);
     snprintf(config.run.dir, sizeof config.run.dir, "%s", run_dir);
-    ck_assert_int_eq(gemm_setup(1), 0);
+    ck_assert_int_eq(gemm_setup(), 0);
     ck_assert_msg(trainer_open(&trainer, &config, &grid, 1, true) == 0, "%s", error_message());
     CheckpointPlaces places = state_places(&config, 1, 1);
     ck_assert_int_eq(saver_open(&saver, &grid, &trainer.model.set, &places), 0);

@@ -1,10 +1,13 @@
 #include "math/gemm.h"
 
 #include "base/error.h"
+#include "base/memory.h"
+#include "math/gemm_kernel.h"
 #include "support/arrays.h"
 #include "support/support.h"
 
-#include <limits.h>
+#include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { FORMS = 3 };
@@ -20,9 +23,9 @@ static int64_t b_rows(const GemmCall *p) { return p->form == GEMM_NT ? p->n : p-
 
 /* Strides exceed the row lengths by `slack`, arrays start `slack` elements late; values depend on
  * neither. */
-static Product product_make(GemmForm form, int64_t m, int64_t n, int64_t k, real beta,
+static Product product_make(GemmForm form, int64_t m, int64_t n, int64_t k, bool add,
                             int64_t slack) {
-    Product p = {.call = {form, m, n, k, NULL, 0, NULL, 0, (real)0.5, beta, NULL, 0}};
+    Product p = {.call = {form, m, n, k, NULL, 0, NULL, 0, (real)0.75, add, NULL, 0}};
     int64_t a_cols = form == GEMM_TN ? m : k, b_cols = form == GEMM_NT ? k : n;
     p.call.lda = a_cols + slack;
     p.call.ldb = b_cols + 2 * slack;
@@ -42,7 +45,7 @@ static Product product_make(GemmForm form, int64_t m, int64_t n, int64_t k, real
     for (int64_t i = 0; i < m; i++) {
         real *row = p.call.c + i * p.call.ldc;
         array_fill(row, n, 1, (uint64_t)(500000 + i));
-        for (int64_t j = 0; beta == 0 && j < n; j++) row[j] = (real)NAN;
+        for (int64_t j = 0; !add && j < n; j++) row[j] = (real)NAN;
     }
     return p;
 }
@@ -55,7 +58,7 @@ static void product_free(Product *p) {
 
 /* One element in double, and the sum of the magnitudes that went into it. */
 static double element(const GemmCall *p, int64_t i, int64_t j, double c_before, double *size) {
-    double sum = p->beta == 0 ? 0 : p->beta * c_before;
+    double sum = p->add ? c_before : 0;
     *size = fabs(sum);
     for (int64_t q = 0; q < p->k; q++) {
         double a = p->form == GEMM_TN ? p->a[q * p->lda + i] : p->a[i * p->lda + q];
@@ -66,19 +69,55 @@ static double element(const GemmCall *p, int64_t i, int64_t j, double c_before, 
     return sum;
 }
 
+static char *scratch; /* of four threads */
+
+static void setup(void) {
+    ck_assert_msg(!gemm_setup(), "%s", error_message());
+    if (!scratch) scratch = memory_allocate(4 * gemm_scratch(), "scratch");
+    ck_assert_ptr_nonnull(scratch);
+}
+
+static void run(GemmList *list, int threads) {
+    gemm_list_run(list, threads, scratch, gemm_scratch());
+    gemm_list_clear(list);
+}
+
+#ifdef WEFT_REAL64
+#define FMA fma
+#else
+#define FMA fmaf
+#endif
+
+/* What gemm_kernel.h says that an element is. */
+static real defined_element(const GemmCall *p, int64_t i, int64_t j, real c) {
+    for (int64_t begin = 0; begin < p->k; begin += GEMM_BLOCK) {
+        real sum = 0;
+        for (int64_t q = begin; q < p->k && q < begin + GEMM_BLOCK; q++) {
+            real a = p->form == GEMM_TN ? p->a[q * p->lda + i] : p->a[i * p->lda + q];
+            real b = p->form == GEMM_NT ? p->b[j * p->ldb + q] : p->b[q * p->ldb + j];
+            sum = FMA(a, b, sum);
+        }
+        c = begin > 0 || p->add ? FMA(p->alpha, sum, c) : p->alpha * sum;
+    }
+    return c;
+}
+
 /* Runs the product through a list and compares every element with plain loops. */
-static void check_product(GemmForm form, int64_t m, int64_t n, int64_t k, real beta) {
-    Product before = product_make(form, m, n, k, beta, 3), p = product_make(form, m, n, k, beta, 3);
+static void check_product(GemmForm form, int64_t m, int64_t n, int64_t k, bool add) {
+    Product before = product_make(form, m, n, k, add, 3), p = product_make(form, m, n, k, add, 3);
     GemmList list = {0};
     ck_assert_int_eq(gemm_list_add(&list, &p.call), 0);
-    gemm_list_run(&list, 2);
+    run(&list, 2);
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {
-            double size, got = p.call.c[i * p.call.ldc + j];
-            double want = element(&p.call, i, j, before.call.c[i * p.call.ldc + j], &size);
+            real c = before.call.c[i * p.call.ldc + j], got = p.call.c[i * p.call.ldc + j];
+            double size, want = element(&p.call, i, j, c, &size);
             double bound = 2 * (double)(k + 2) * ROUNDOFF * size;
-            ck_assert_msg(fabs(got - want) <= bound, "form %d %dx%dx%d (%d, %d): %g, not %g", form,
-                          (int)m, (int)n, (int)k, (int)i, (int)j, got, want);
+            ck_assert_msg(fabs((double)got - want) <= bound,
+                          "form %d %dx%dx%d (%d, %d): %g, not %g", form, (int)m, (int)n, (int)k,
+                          (int)i, (int)j, (double)got, want);
+            ck_assert_msg(got == defined_element(&p.call, i, j, c), "%s: form %d %dx%dx%d (%d, %d)",
+                          gemm_kernel_name(), form, (int)m, (int)n, (int)k, (int)i, (int)j);
         }
         ck_assert_msg(p.call.c[i * p.call.ldc + n] == 0, "wrote beyond a row");
     }
@@ -87,52 +126,46 @@ static void check_product(GemmForm form, int64_t m, int64_t n, int64_t k, real b
     product_free(&before);
 }
 
-START_TEST(products_agree_with_plain_loops) {
+/* With every kernel that this core has. */
+START_TEST(products_are_what_they_are_defined_to_be) {
     static const int shape[][3] = {{1, 1, 1},    {2, 3, 1},      {5, 1, 9},    {1, 17, 64},
                                    {7, 13, 31},  {16, 16, 16},   {33, 65, 47}, {64, 43, 172},
-                                   {96, 22, 64}, {100, 86, 128}, {3, 1600, 5}, {1030, 9, 21}};
-    ck_assert_int_eq(gemm_setup(1), 0);
-    for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
-        for (int form = 0; form < FORMS; form++) {
-            check_product((GemmForm)form, shape[s][0], shape[s][1], shape[s][2], 0);
-            check_product((GemmForm)form, shape[s][0], shape[s][1], shape[s][2], 1);
-        }
+                                   {96, 22, 64}, {100, 86, 520}, {3, 1600, 5}, {1030, 9, 257}};
+    setup();
+    int kernels = 0;
+    for (int i = 0; gemm_kernels[i]; i++) {
+        if (gemm_choose(gemm_kernels[i]->name)) continue;
+        kernels++;
+        for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
+            for (int form = 0; form < FORMS; form++)
+                for (int add = 0; add < 2; add++)
+                    check_product((GemmForm)form, shape[s][0], shape[s][1], shape[s][2], add);
     }
+    ck_assert_int_ge(kernels, 1);
 }
 END_TEST
 
-START_TEST(empty_products_scale_the_result) {
-    ck_assert_int_eq(gemm_setup(1), 0);
+START_TEST(empty_products_are_zero) {
+    GemmList list = {0};
+    setup();
     for (int form = 0; form < FORMS; form++) {
-        real c[2] = {(real)NAN, 3};
-        GemmCall call = {(GemmForm)form, 1, 1, 0, NULL, 0, NULL, 0, 1, 0, c, 1};
-        gemm_call(&call);
+        real c[4] = {(real)NAN, 3, (real)NAN, 4};
+        GemmCall call = {(GemmForm)form, 1, 1, 0, NULL, 0, NULL, 0, 1, false, c, 1};
+        gemm_call(&call, scratch);
         ck_assert(c[0] == 0 && c[1] == 3);
+        call.c = c + 2;
+        ck_assert_int_eq(gemm_list_add(&list, &call), 0);
+        run(&list, 2);
+        ck_assert(c[2] == 0 && c[3] == 4);
         call.c = c + 1;
-        call.beta = 1;
-        gemm_call(&call);
+        call.add = true;
+        gemm_call(&call, scratch);
         ck_assert(c[1] == 3);
         call.m = 0;
-        gemm_call(&call);
+        gemm_call(&call, scratch);
         ck_assert(c[1] == 3);
     }
-}
-END_TEST
-
-START_TEST(tiles_cover_and_are_not_small) {
-    static const struct {
-        int64_t m, n, rows, cols;
-    } row[] = {
-        {1, 1, 1, 1},           {512, 256, 512, 256},     {513, 256, 272, 256},
-        {1024, 256, 512, 256},  {1024, 768, 512, 768},    {1024, 1024, 512, 512},
-        {512, 2048, 512, 688},  {1024, 2048, 512, 1024},  {2048, 2816, 1024, 1408},
-        {4096, 256, 1024, 256}, {2048, 2048, 1024, 1024}, {8192, 4096, 1024, 1376},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        GemmTile tile = gemm_tile(row[i].m, row[i].n);
-        ck_assert_int_eq(tile.rows, row[i].rows);
-        ck_assert_int_eq(tile.cols, row[i].cols);
-    }
+    gemm_list_release(&list);
 }
 END_TEST
 
@@ -145,16 +178,16 @@ static bool same_result(const GemmCall *x, const GemmCall *y) {
 
 START_TEST(bits_depend_on_neither_stride_nor_alignment_nor_repetition) {
     static const int shape[][3] = {{64, 43, 172}, {300, 256, 96}, {129, 65, 700}, {1, 256, 64}};
-    ck_assert_int_eq(gemm_setup(1), 0);
+    setup();
     for (int i = 0; i < 4 * FORMS * 2; i++) {
         const int *s = shape[i / 6];
         GemmForm form = (GemmForm)(i % 3);
-        real beta = (real)(i / 3 % 2);
-        Product first = product_make(form, s[0], s[1], s[2], beta, 0);
-        gemm_call(&first.call);
+        bool add = i / 3 % 2;
+        Product first = product_make(form, s[0], s[1], s[2], add, 0);
+        gemm_call(&first.call, scratch);
         for (int64_t slack = 0; slack < 20; slack += 1 + slack / 4) {
-            Product p = product_make(form, s[0], s[1], s[2], beta, slack);
-            gemm_call(&p.call);
+            Product p = product_make(form, s[0], s[1], s[2], add, slack);
+            gemm_call(&p.call, scratch);
             ck_assert_msg(same_result(&first.call, &p.call), "form %d %dx%dx%d slack %d", form,
                           s[0], s[1], s[2], (int)slack);
             product_free(&p);
@@ -164,32 +197,169 @@ START_TEST(bits_depend_on_neither_stride_nor_alignment_nor_repetition) {
 }
 END_TEST
 
+/* The part of a product that has these rows and columns of its C. */
+static GemmCall part_of(const GemmCall *whole, int64_t row, int64_t col, int64_t m, int64_t n) {
+    GemmCall part = *whole;
+    part.m = m;
+    part.n = n;
+    part.a += whole->form == GEMM_TN ? row : row * whole->lda;
+    part.b += whole->form == GEMM_NT ? col * whole->ldb : col;
+    part.c += row * whole->ldc + col;
+    return part;
+}
+
+/* Along a side of n, where parts begin: 0, n / 5, n / 5 + 1, n / 2, n. */
+static int64_t border(int64_t n, int i) { return (int64_t[]){0, n / 5, n / 5 + 1, n / 2, n}[i]; }
+
+/* In lists, so that parts that share an operand are computed together, and with others between. */
+START_TEST(a_part_has_the_bits_of_the_whole) {
+    GemmList list = {0};
+    setup();
+    for (int i = 0; i < FORMS * 3; i++) {
+        GemmForm form = (GemmForm)(i % 3);
+        int64_t m = 310, n = 530, k = 300;
+        Product whole = product_make(form, m, n, k, true, 1);
+        Product parts = product_make(form, m, n, k, true, 0);
+        gemm_call(&whole.call, scratch);
+        for (int j = 0; j < 16; j++) {
+            int r = i / 3 == 0 ? j / 4 : j % 4, c = i / 3 == 0 ? j % 4 : j / 4;
+            if (i / 3 == 2) r = (r + c) % 4; /* no two in a row share anything */
+            GemmCall part =
+                part_of(&parts.call, border(m, r), border(n, c), border(m, r + 1) - border(m, r),
+                        border(n, c + 1) - border(n, c));
+            ck_assert_int_eq(gemm_list_add(&list, &part), 0);
+        }
+        run(&list, 1 + i % 3);
+        ck_assert_msg(same_result(&whole.call, &parts.call), "form %d, order %d", form, i / 3);
+        product_free(&whole);
+        product_free(&parts);
+    }
+    gemm_list_release(&list);
+}
+END_TEST
+
 START_TEST(a_list_gives_the_same_bits_on_any_number_of_threads) {
     GemmList list = {0};
-    ck_assert_int_eq(gemm_setup(1), 0);
+    setup();
     for (int form = 0; form < FORMS; form++) {
-        Product first = product_make((GemmForm)form, 1100, 1700, 96, 1, 1);
+        Product first = product_make((GemmForm)form, 1100, 1700, 96, true, 1);
         ck_assert_int_eq(gemm_list_add(&list, &first.call), 0);
-        ck_assert_int_ge(list.count, 4);
-        gemm_list_run(&list, 1);
+        run(&list, 1);
         for (int threads = 2; threads <= 4; threads++) {
-            Product p = product_make((GemmForm)form, 1100, 1700, 96, 1, 0);
-            gemm_list_clear(&list);
+            Product p = product_make((GemmForm)form, 1100, 1700, 96, true, 0);
             ck_assert_int_eq(gemm_list_add(&list, &p.call), 0);
-            gemm_list_run(&list, threads);
+            run(&list, threads);
             ck_assert_msg(same_result(&first.call, &p.call), "%d threads, form %d", threads, form);
             product_free(&p);
         }
-        gemm_list_clear(&list);
         product_free(&first);
     }
     gemm_list_release(&list);
 }
 END_TEST
 
+/* More rows, more columns or more of both than are packed at once; small parts are. */
+START_TEST(what_is_packed_in_turns_has_the_bits_of_small_parts) {
+    static const int shape[][3] = {{4500, 7, 520}, {7, 4500, 520}, {2300, 2200, 1030}};
+    GemmList list = {0};
+    setup();
+    for (int i = 0; i < 3 * FORMS; i++) {
+        const int *s = shape[i / FORMS];
+        GemmForm form = (GemmForm)(i % FORMS);
+        Product whole = product_make(form, s[0], s[1], s[2], i % 2, 0);
+        Product parts = product_make(form, s[0], s[1], s[2], i % 2, 0);
+        ck_assert_int_eq(gemm_list_add(&list, &whole.call), 0);
+        run(&list, 1 + i % 3);
+        for (int64_t row = 0; row < s[0]; row += 1000)
+            for (int64_t col = 0; col < s[1]; col += 1000) {
+                int64_t m = s[0] - row < 1000 ? s[0] - row : 1000;
+                int64_t n = s[1] - col < 1000 ? s[1] - col : 1000;
+                GemmCall part = part_of(&parts.call, row, col, m, n);
+                gemm_call(&part, scratch);
+            }
+        ck_assert_msg(same_result(&whole.call, &parts.call), "shape %d, form %d", i / FORMS, form);
+        product_free(&whole);
+        product_free(&parts);
+    }
+    gemm_list_release(&list);
+}
+END_TEST
+
+enum { TOLD_CALLS = 4 };
+
+typedef struct {
+    const Product *product, *want; /* [TOLD_CALLS] */
+    bool pairs;
+    unsigned char *times[TOLD_CALLS]; /* [m, n]: how often each element was told of */
+    atomic_int wrong;                 /* elements told of before they were done */
+} Told;
+
+static void tell(void *context, int call, Range rows, Range cols) {
+    Told *told = context;
+    for (int i = call; i <= call + told->pairs; i++) {
+        const GemmCall *got = &told->product[i].call, *want = &told->want[i].call;
+        for (int64_t r = rows.begin; r < rows.end; r++)
+            for (int64_t c = cols.begin; c < cols.end; c++) {
+                told->times[i][r * got->n + c]++;
+                if (got->c[r * got->ldc + c] != want->c[r * want->ldc + c]) told->wrong++;
+            }
+    }
+}
+
+/* Calls of one A (kind 0), pairs of them (1), calls of one B (2), or of nothing in common (3). */
+static void share_operands(Product *product, int kind) {
+    for (int i = 1; i < TOLD_CALLS; i++) {
+        if (kind < 2) product[i].call.a = product[0].call.a;
+        if (kind == 2) product[i].call.b = product[0].call.b;
+    }
+}
+
+static void check_told(int kind, GemmForm form, int threads) {
+    static const int sizes[] = {200, 200, 131, 131};
+    Product product[TOLD_CALLS], want[TOLD_CALLS];
+    Told told = {product, want, kind == 1, {NULL}, 0};
+    GemmList list = {0};
+    for (int i = 0; i < TOLD_CALLS; i++) {
+        int64_t m = kind == 2 ? sizes[i] : 333, n = kind == 2 ? 777 : sizes[i];
+        product[i] = product_make(form, m, n, 1100, false, 0);
+        want[i] = product_make(form, m, n, 1100, false, 0);
+        told.times[i] = calloc((size_t)(m * n), 1);
+    }
+    share_operands(product, kind);
+    share_operands(want, kind);
+    for (int i = 0; i < TOLD_CALLS; i++) {
+        gemm_call(&want[i].call, scratch);
+        ck_assert_int_eq(gemm_list_add(&list, &product[i].call), 0);
+    }
+    list.pairs = told.pairs;
+    list.after = tell;
+    list.context = &told;
+    run(&list, threads);
+    ck_assert(!list.after && !list.pairs);
+    ck_assert_msg(told.wrong == 0, "kind %d: %d elements weren't done", kind, told.wrong);
+    for (int i = 0; i < TOLD_CALLS; i++) {
+        for (int64_t e = 0; e < product[i].call.m * product[i].call.n; e++)
+            ck_assert_msg(told.times[i][e] == 1, "kind %d: element %d of call %d told %d times",
+                          kind, (int)e, i, told.times[i][e]);
+        free(told.times[i]);
+        product_free(&product[i]);
+        product_free(&want[i]);
+    }
+    gemm_list_release(&list);
+}
+
+START_TEST(each_element_is_told_of_once_when_it_is_done) {
+    setup();
+    for (int kind = 0; kind < 4; kind++)
+        for (int form = 0; form < FORMS; form++)
+            for (int threads = 1; threads <= 3; threads++)
+                check_told(kind, (GemmForm)form, threads);
+}
+END_TEST
+
 START_TEST(a_list_that_is_filled_again_does_not_allocate) {
     GemmList list = {0};
-    Product p = product_make(GEMM_NN, 5, 6, 7, 0, 0);
+    Product p = product_make(GEMM_NN, 5, 6, 7, false, 0);
     for (int i = 0; i < 100; i++) ck_assert_int_eq(gemm_list_add(&list, &p.call), 0);
     GemmCall *place = list.call;
     int capacity = list.capacity;
@@ -201,49 +371,46 @@ START_TEST(a_list_that_is_filled_again_does_not_allocate) {
 }
 END_TEST
 
-/* The control of the two tests above: BLAS's own threads do change bits. K is such that OpenBLAS
- * cuts it into other panels when threaded; kernels with one chain of fused adds (SkylakeX) differ
- * in nothing else. */
-START_TEST(threads_of_blas_change_bits) {
-    Product one = product_make(GEMM_NT, 512, 512, 500, 0, 0);
-    Product two = product_make(GEMM_NT, 512, 512, 500, 0, 0);
-    ck_assert_int_eq(gemm_setup(1), 0);
-    gemm_call(&one.call);
-    ck_assert_int_eq(gemm_setup(2), 0);
-    gemm_call(&two.call);
-    ck_assert(!same_result(&one.call, &two.call));
-    product_free(&one);
-    product_free(&two);
+/* The controls of the tests of bits: they see another order of sums, and BLAS's. */
+START_TEST(another_order_has_other_bits) {
+    setup();
+    for (int other = 0; other < 2; other++) {
+        Product whole = product_make(GEMM_NT, 64, 64, 700, true, 0);
+        Product halves = product_make(GEMM_NT, 64, 64, 700, true, 0);
+        gemm_call(&whole.call, scratch);
+        if (other == 0) {
+            gemm_blas(&halves.call);
+        } else {
+            GemmCall half = halves.call;
+            half.k = 350;
+            gemm_call(&half, scratch);
+            half.a += 350;
+            half.b += 350;
+            gemm_call(&half, scratch);
+        }
+        ck_assert(!same_result(&whole.call, &halves.call));
+        product_free(&whole);
+        product_free(&halves);
+    }
 }
 END_TEST
 
-START_TEST(sizes_beyond_int_are_refused) {
-    GemmList list = {0};
-    GemmCall call = {GEMM_NN, (int64_t)INT_MAX + 1, 1, 1, NULL, 1, NULL, 1, 1, 0, NULL, 1};
-    ck_assert_int_eq(gemm_list_add(&list, &call), WEFT_RUNTIME);
-    ck_assert_ptr_nonnull(strstr(error_message(), "2147483648"));
-    call.m = 1;
-    call.ldb = -1;
-    ck_assert_int_eq(gemm_list_add(&list, &call), WEFT_RUNTIME);
-    ck_assert_int_eq(list.count, 0);
-    gemm_list_release(&list);
-}
-END_TEST
-
-START_TEST(setup_names_the_library_and_insists_on_the_threads) {
-    ck_assert_int_eq(gemm_setup(1), 0);
-    ck_assert_int_eq(strncmp(gemm_identity(), "OpenBLAS 0.", 11), 0);
-    ck_assert_int_eq(gemm_setup(1 << 20), WEFT_RUNTIME);
-    ck_assert_ptr_nonnull(strstr(error_message(), gemm_identity()));
+START_TEST(a_kernel_that_is_not_there_is_named) {
+    setup();
+    ck_assert_int_eq(gemm_choose("abacus"), WEFT_RUNTIME);
+    ck_assert_ptr_nonnull(strstr(error_message(), "abacus"));
+    ck_assert_int_eq(strncmp(gemm_blas_name(), "OpenBLAS 0.", 11), 0);
 }
 END_TEST
 
 int main(void) {
-    return run_suite("gemm", TESTS(products_agree_with_plain_loops, empty_products_scale_the_result,
-                                   tiles_cover_and_are_not_small,
-                                   bits_depend_on_neither_stride_nor_alignment_nor_repetition,
-                                   a_list_gives_the_same_bits_on_any_number_of_threads,
-                                   a_list_that_is_filled_again_does_not_allocate,
-                                   threads_of_blas_change_bits, sizes_beyond_int_are_refused,
-                                   setup_names_the_library_and_insists_on_the_threads));
+    return run_suite("gemm",
+                     TESTS(products_are_what_they_are_defined_to_be, empty_products_are_zero,
+                           bits_depend_on_neither_stride_nor_alignment_nor_repetition,
+                           a_part_has_the_bits_of_the_whole,
+                           a_list_gives_the_same_bits_on_any_number_of_threads,
+                           what_is_packed_in_turns_has_the_bits_of_small_parts,
+                           each_element_is_told_of_once_when_it_is_done,
+                           a_list_that_is_filled_again_does_not_allocate,
+                           another_order_has_other_bits, a_kernel_that_is_not_there_is_named));
 }

@@ -52,7 +52,7 @@ START_TEST(published_activations) {
     ck_assert_double_eq(ledger_tensor_bytes(8192, 11008, 2), 172.0 * MIB);
     Config gated = CONFIG("model.d_model=4096", "ffn.width=llama");
     FfnTensor tensor[FFN_TENSORS];
-    int count = ledger_ffn_tensors(&gated, tensor);
+    int count = ledger_ffn_tensors(&gated, 1, tensor);
     double wide = 0;
     ck_assert_int_eq(count, 5);
     for (int i = 0; i < count; i++)
@@ -143,6 +143,29 @@ START_TEST(traffic_of_two_ranks) {
 }
 END_TEST
 
+/* The same with each rank its own 8 of the 16 rows. A sum is half of what it was, a gather the
+ * other half of a block: two gathers and two sums a region, and one gather more in backward. */
+START_TEST(traffic_of_two_ranks_with_rows_of_their_own) {
+    Config config = CONFIG("model.d_model=16", "model.heads=4", "model.kv_heads=2",
+                           "model.layers=3", "model.vocab=256", "model.context=8", "ffn.d_ff=64",
+                           "ffn.bias=true", "grid.tensor=2", "grid.data=1", "train.micro_batch=2",
+                           "train.global_batch=4", "parallel.sequence=true");
+    enum { MICROBATCHES = 2, ROWS = 16, D = 16, LAYERS = 3, GAINS = 2 * LAYERS + 1 + LAYERS };
+    Traffic traffic[TRAFFIC_KINDS];
+    ck_assert_int_eq(plan_traffic(&config, 2, 1, 1, 0, traffic), 0);
+    int64_t half = ROWS * D / 2 * (int64_t)sizeof(real);
+    ck_assert_int_eq(traffic[TRAFFIC_ENTRY].collectives, MICROBATCHES * 2);
+    ck_assert_int_eq(traffic[TRAFFIC_ENTRY].bytes, MICROBATCHES * 2 * half);
+    ck_assert_int_eq(traffic[TRAFFIC_FFN].collectives, MICROBATCHES * LAYERS * 5);
+    ck_assert_int_eq(traffic[TRAFFIC_FFN].bytes, MICROBATCHES * LAYERS * 5 * half);
+    ck_assert_int_eq(traffic[TRAFFIC_ATTENTION].bytes, MICROBATCHES * LAYERS * 5 * half);
+    ck_assert_int_eq(traffic[TRAFFIC_HEAD].bytes,
+                     MICROBATCHES * (2 * half + ROWS * (int64_t)(sizeof(real) + 16)));
+    ck_assert_int_eq(traffic[TRAFFIC_ROWS].collectives, MICROBATCHES);
+    ck_assert_int_eq(traffic[TRAFFIC_ROWS].bytes, MICROBATCHES * GAINS * D * 8);
+}
+END_TEST
+
 START_TEST(unequal_comparisons_are_told) {
     static const struct {
         const char *a[5], *b[5], *text; /* NULL: nothing to tell */
@@ -176,5 +199,6 @@ END_TEST
 int main(void) {
     return run_suite("plan", TESTS(published_counts, published_activations, a_decoder_by_hand,
                                    an_mlp_by_hand, a_rank_alone_is_silent, traffic_of_two_ranks,
+                                   traffic_of_two_ranks_with_rows_of_their_own,
                                    unequal_comparisons_are_told));
 }

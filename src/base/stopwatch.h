@@ -1,0 +1,53 @@
+/* Where the time of a training step goes: every instant belongs to one part, so the parts add up.
+ *
+ * Modules say what they are at with stopwatch_begin and stopwatch_end, nested; the time goes to the
+ * innermost. Only the thread that walks through the step calls, outside parallel regions: a part is
+ * what that thread waited for. Without a stopwatch (NULL) nothing is measured. No value of a run
+ * depends on it.
+ *
+ *     stopwatch_start(&watch);
+ *     ... stopwatch_begin(watch, STEP_FFN); ... stopwatch_end(watch); ...
+ *     stopwatch_stop(&watch);                      // watch.seconds[] */
+#ifndef WEFT_BASE_STOPWATCH_H
+#define WEFT_BASE_STOPWATCH_H
+
+typedef enum {
+    STEP_REST, /* what no part claims */
+    STEP_DATA,
+    STEP_EMBEDDING,
+    STEP_NORM,
+    STEP_ATTENTION_PRODUCTS,
+    STEP_ATTENTION,
+    STEP_FFN_PRODUCTS,
+    STEP_FFN,
+    STEP_RESIDUAL,
+    STEP_HEAD_PRODUCTS,
+    STEP_HEAD,
+    STEP_EXCHANGE,
+    STEP_GRADIENT,
+    STEP_GRADIENT_NORM,
+    STEP_OPTIMIZER,
+    STEP_PARTS
+} StepPart;
+
+enum { STOPWATCH_DEPTH = 16 };
+
+typedef struct {
+    double seconds[STEP_PARTS], since; /* since: of the last change */
+    StepPart part[STOPWATCH_DEPTH];    /* begun and not ended, the innermost last */
+    int depth;
+} Stopwatch;
+
+const char *stopwatch_part_name(StepPart part);
+
+/* All parts 0; STEP_REST begins. */
+void stopwatch_start(Stopwatch *watch);
+/* The time since the last change is counted; later begins and ends are counted too. */
+void stopwatch_stop(Stopwatch *watch);
+
+void stopwatch_begin(Stopwatch *watch, StepPart part); /* NULL: nothing happens */
+/* The products of the part that is at work: STEP_FFN_PRODUCTS within STEP_FFN. */
+void stopwatch_begin_products(Stopwatch *watch);
+void stopwatch_end(Stopwatch *watch);
+
+#endif

@@ -1,0 +1,60 @@
+/* Whole steps: the exact reduction against the classic one, two trainers in turn. */
+#include "base/error.h"
+#include "base/log.h"
+#include "bench/bench.h"
+#include "bench/figure.h"
+#include "run/trainer.h"
+
+#include <stdio.h>
+
+typedef struct {
+    Trainer exact, allreduce;
+    Series ratio, seconds, exact_waits, allreduce_waits;
+} ReductionBench;
+
+static int take_pair(ReductionBench *bench, bool counts) {
+    StepReport exact = {0}, allreduce = {0};
+    comm_barrier(bench->exact.grid, GROUP_GRID);
+    int status = trainer_step(&bench->exact, &exact);
+    if (status) return status;
+    comm_barrier(bench->exact.grid, GROUP_GRID);
+    status = trainer_step(&bench->allreduce, &allreduce);
+    if (status || !counts) return status;
+    series_add(&bench->seconds, exact.seconds);
+    series_add(&bench->ratio, exact.seconds / allreduce.seconds);
+    series_add(&bench->exact_waits, exact.communication / exact.seconds);
+    series_add(&bench->allreduce_waits, allreduce.communication / allreduce.seconds);
+    return 0;
+}
+
+static int measure(ReductionBench *bench, int pairs) {
+    int status = 0;
+    for (int i = -1; i < pairs && !status; i++) { /* the first warms up */
+        status = take_pair(bench, i >= 0);
+        if (i >= 0) log_info("pair %d of %d", i + 1, pairs);
+    }
+    if (status) return status;
+    series_print(&bench->seconds, "step, exact", 1, "s");
+    series_print(&bench->ratio, "step, exact / allreduce", 1, "times its time");
+    series_print(&bench->exact_waits, "share of communication, exact", 1, "of the step");
+    series_print(&bench->allreduce_waits, "share of communication, allreduce", 1, "of the step");
+    return 0;
+}
+
+static int open_trainer(Trainer *trainer, const Bench *bench, const char *reduction) {
+    Config config = *bench->config;
+    snprintf(config.grid.reduction, sizeof config.grid.reduction, "%s", reduction);
+    int status = trainer_open(trainer, &config, bench->grid, bench->threads, true);
+    return status ? status : trainer_survey(trainer);
+}
+
+int bench_reduction(const Bench *bench) {
+    ReductionBench reduction = {.ratio = {.count = 0}};
+    int status = open_trainer(&reduction.exact, bench, "exact");
+    if (!status) status = open_trainer(&reduction.allreduce, bench, "allreduce");
+    if (!status) status = measure(&reduction, bench->pairs);
+    if (status && !error_is_agreed()) return status;
+    if (reduction.allreduce.grid) trainer_close(&reduction.allreduce);
+    trainer_close(&reduction.exact);
+    return status;
+}

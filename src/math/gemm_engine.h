@@ -1,0 +1,36 @@
+/* How the products of a group of calls are computed: packed once, then chunk by chunk of C.
+ *
+ * All of A and of B that memory has room for is packed, by all threads; then threads take chunks of
+ * C, each small enough to stay in the second cache level while k goes by. Which thread takes what
+ * changes no bit (gemm_kernel.h). */
+#ifndef WEFT_MATH_GEMM_ENGINE_H
+#define WEFT_MATH_GEMM_ENGINE_H
+
+#include "math/gemm.h"
+#include "math/gemm_kernel.h"
+
+#include <stdatomic.h>
+
+/* Calls of a list that differ in B and C alone, or in A and C alone; none is empty. */
+typedef struct GemmGroup {
+    const GemmCall *call;
+    int count;
+    bool down;  /* they differ in A: their rows of C lie below one another */
+    bool pairs; /* two calls each, of like shape, side by side panel by panel */
+} GemmGroup;
+
+/* Threads of one parallel region that work on the same groups one after another. */
+typedef struct {
+    const GemmKernel *kernel;
+    int threads;
+    atomic_llong taken; /* pieces of work, of all that was ever shared out */
+    real *memory;
+    size_t bytes;
+    const GemmList *list; /* whose `after` is told of what is done; or NULL */
+} GemmTeam;
+
+/* Called by all threads of the team at once, with the same group; `base` is 0 before a thread's
+ * first group and then left alone. */
+void gemm_group_run(GemmTeam *team, const GemmGroup *group, int64_t *base);
+
+#endif
