@@ -6,12 +6,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static size_t round_up(size_t bytes) {
+size_t memory_aligned(size_t bytes) {
     return (bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
 }
 
 void *memory_allocate(size_t bytes, const char *what) {
-    size_t size = round_up(bytes ? bytes : 1);
+    size_t size = memory_aligned(bytes ? bytes : 1);
     void *block = size < bytes ? NULL : aligned_alloc(MEMORY_ALIGN, size);
     if (!block) {
         error_set(WEFT_RUNTIME, "out of memory: %s needs %.1f MB", what, (double)bytes / 1e6);
@@ -32,7 +32,7 @@ int arena_allocate(Arena *arena, const char *what) {
 }
 
 void *arena_take(Arena *arena, int64_t count, size_t size) {
-    size_t bytes = round_up((size_t)count * size);
+    size_t bytes = memory_aligned((size_t)count * size);
     size_t start = arena->used;
     arena->used += bytes;
     if (!arena->base) return NULL;

@@ -36,7 +36,8 @@ int bench_find(const char *name, const BenchPart **part) {
 }
 
 static void introduce(const Bench *bench, const BenchPart *part) {
-    log_print("%s; kernel %s\n", identity_text(), gemm_kernel_name());
+    log_print("%s\n", identity_text());
+    log_print("products by the %s kernel, gemm by %s\n", gemm_kernel_name(), gemm_blas_name());
     log_print("%s: %s; tp %d x dp %d, %d thread%s a rank\n", part->name, part->summary,
               bench->grid->tp, bench->grid->dp, bench->threads, bench->threads == 1 ? "" : "s");
     series_explain(bench->pairs);

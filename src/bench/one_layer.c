@@ -20,14 +20,13 @@ static void fill_all(Model *model) {
     const LayerSaved *saved = &model->layer[0].saved;
     const Tensor whole[] = {model->stream[0], model->gradient, model->branch, model->sum};
     const Sharded *cut[] = {&saved->ffn.hidden, &saved->ffn.up, &model->head.logits};
-    const Sharded *gated[] = {&saved->ffn.gate};
     const Sharded *attention[] = {&saved->attention.q,          &saved->attention.k,
                                   &saved->attention.v,          &saved->attention.o,
                                   &model->attention_gradient.q, &model->attention_gradient.k,
                                   &model->attention_gradient.v, &model->attention_gradient.o};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) fill(whole[i]);
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) fill_shards(cut[i]);
-    if (model->layer[0].ffn.gate >= 0) fill_shards(gated[0]);
+    if (model->layer[0].ffn.gate >= 0) fill_shards(&saved->ffn.gate);
     if (model->config.kind != MODEL_DECODER) return;
     for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) fill_shards(attention[i]);
 }
@@ -37,6 +36,7 @@ int one_layer_open(OneLayer *layer, const Bench *bench) {
     *layer = (OneLayer){0};
     ModelConfig model = setup_model(config, config->train.micro_batch, bench->threads);
     model.layers = 1;
+    model.sequence = false; /* all rows are here: products are the same */
     Grid *grid = bench->grid;
     int status = model_declare(&layer->model, &model, grid->tensor_rank, grid->tp);
     int64_t size = layer->model.space.rows * model.ffn.d_model;

@@ -9,8 +9,7 @@
 
 typedef struct {
     Model model;
-    real *partials;  /* [TREE_MAX_SUBTREES * T, D] */
-    double *numbers; /* [T] */
+    real *partials; /* [TREE_MAX_SUBTREES * T, D] */
 } OneLayer;
 
 /* Activations and gradients get values of about 1. Collective over GROUP_GRID; agreed errors. */

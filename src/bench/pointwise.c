@@ -1,7 +1,8 @@
-/* What a step does beside products, kernel by kernel, shared out by rows as nn does it,, against a
+/* What a step does beside products, kernel by kernel, shared out by rows as nn does it, against a
  * stream of four reads and three writes. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "bench/bench.h"
@@ -54,8 +55,7 @@ static real *at(const Pointwise *p, int buffer, int64_t width, Range rows) {
 }
 
 static void run_value(Pointwise *p, int64_t width, Range rows) {
-    real *z = at(p, 0, width, rows);
-    p->activation->value(range_size(rows) * width, z, 1, z);
+    p->activation->value(range_size(rows) * width, at(p, 0, width, rows), 1, at(p, 1, width, rows));
 }
 
 static void run_slope(Pointwise *p, int64_t width, Range rows) {
@@ -134,6 +134,31 @@ static void run_rows(Pointwise *p, const Kernel *kernel) {
         int64_t end = (c + 1) * CHUNK_ROWS;
         kernel->run(p, kernel->width, (Range){c * CHUNK_ROWS, end < p->rows ? end : p->rows});
     }
+}
+
+static Hash128 state_of(const Pointwise *p) {
+    Hash128 part[BUFFERS + 3];
+    for (int b = 0; b < BUFFERS; b++)
+        part[b] = hash_bytes(p->buffer[b], (size_t)(p->rows * p->cols) * sizeof(real));
+    part[BUFFERS] = hash_bytes(p->gain, (size_t)p->cols * sizeof(real));
+    part[BUFFERS + 1] = hash_bytes(p->scale, (size_t)p->rows * sizeof(real));
+    part[BUFFERS + 2] = hash_bytes(p->sums, (size_t)p->rows * sizeof(double));
+    return hash_bytes(part, sizeof part);
+}
+
+/* Nothing is the fastest kernel of all. */
+static int check_kernels(Pointwise *p, const Kernel *kernel, int count) {
+    for (int k = 0; k < count; k++) {
+        refill(p);
+        p->activation = kernel[k].activation;
+        Hash128 before = state_of(p);
+        run_rows(p, &kernel[k]);
+        Hash128 after = state_of(p);
+        if (hash_equal(before, after))
+            return error_set(WEFT_RUNTIME, "the bench's kernel \"%s\" has changed nothing",
+                             kernel[k].name);
+    }
+    return 0;
 }
 
 static double stream_of(Pointwise *p) {
@@ -241,14 +266,17 @@ static void free_memory(Pointwise *p) {
     free(p->target);
 }
 
-static void measure(Pointwise *p, int pairs) {
+static int measure(Pointwise *p, int pairs) {
     Kernel kernel[MOST_KERNELS];
     int count = list_kernels(p, kernel);
+    int status = comm_agree(p->grid, GROUP_GRID, check_kernels(p, kernel, count));
+    if (status) return status;
     for (int i = -1; i < pairs; i++) { /* the first warms up */
         take_pair(p, kernel, count, i >= 0);
         if (i >= 0) log_info("pair %d of %d", i + 1, pairs);
     }
     for (int k = 0; k < count; k++) print_kernel(p, &kernel[k]);
+    return 0;
 }
 
 int bench_pointwise(const Bench *bench) {
@@ -264,8 +292,9 @@ int bench_pointwise(const Bench *bench) {
                              .row_shards = shard_count(rows, model.grid_tensor)},
                    .rows = rows,
                    .cols = most(most(model.ffn.d_model, model.ffn.d_ff), outputs)};
+    stream_init(&p.space.stream, rows, model.ffn.d_model, model.grid_tensor, false, 0, 1);
     int status = take_memory(&p);
-    if (!status) measure(&p, bench->pairs);
+    if (!status) status = measure(&p, bench->pairs);
     free_memory(&p);
     return status;
 }

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "math/blas_threads.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -78,13 +77,13 @@ void yardstick_whole(Yardstick *yardstick, const ProductShape *shapes, int count
     for (int i = 0; i < count; i++) rates[i] = 0;
     if (yardstick->cores != threads || threads == 1) return;
     clock_sleep(SETTLE);
-    if (blas_threads(threads) == threads)
+    if (gemm_blas_threads(threads) == threads)
         for (int i = 0; i < count; i++) {
             double start = clock_seconds();
             for (int t = 0; t < times; t++) multiply(yardstick, shapes[i], 0);
             rates[i] = times * shape_operations(shapes[i]) / (clock_seconds() - start) / threads;
         }
-    blas_threads(1);
+    gemm_blas_threads(1);
     clock_sleep(SETTLE);
 }
 

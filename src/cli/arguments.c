@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "bench/bench.h"
+#include "bench/figure.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "comm/launcher.h"
@@ -184,6 +185,8 @@ static error_t parse_own_option(Arguments *a, int key, char *text, struct argp_s
     case KEY_SERVE + HIDDEN: a->serve = true; return 0;
     case KEY_PAIRS + HIDDEN:
         a->pairs = (int)parse_integer(state, "pairs", text, BENCH_LEAST_PAIRS);
+        if (a->pairs > FIGURE_MOST)
+            argp_error(state, "--pairs %s: at most %d are possible", text, FIGURE_MOST);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

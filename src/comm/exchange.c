@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/memory.h"
 
 #include <assert.h>
@@ -128,15 +127,12 @@ static int choose_kind(Exchange *exchange, const ExchangeSpec *spec) {
 
     exchange->kind = &exchange_window;
     if (may_share(exchange, spec)) return 0;
-    char reason[256];
+    bool window;
     size_t bytes = exchange_window.bytes(&exchange->plan, exchange->rank);
-    if (window_is_possible(exchange->grid, spec->group, bytes, reason, sizeof reason)) return 0;
-    exchange->kind = &exchange_messages;
-    if (transport == TRANSPORT_WINDOW)
-        return error_set(WEFT_RUNTIME, "sums by shared windows are not possible: %s", reason);
-    if (!exchange->grid->mpi->said_messages) log_info("%s: sums go by messages", reason);
-    exchange->grid->mpi->said_messages = true;
-    return 0;
+    int status = window_choose(exchange->grid, spec->group, bytes, transport == TRANSPORT_WINDOW,
+                               "sums", &window);
+    if (!window) exchange->kind = &exchange_messages;
+    return status;
 }
 
 /* What can fail on one rank alone. */

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "comm/exchange_internal.h"
 
@@ -65,17 +64,11 @@ static int check_spec(const Grid *grid, const GatherSpec *spec) {
 
 /* *window: whether there will be one, the same on all ranks. Collective over the grid. */
 static int choose(Grid *grid, const GatherSpec *spec, bool *window) {
-    char reason[256];
     *window = false;
     if (!wants_window(spec)) return 0;
     size_t bytes = window_bytes(spec, group_rank(grid, spec->group));
-    *window = window_is_possible(grid, spec->group, bytes, reason, sizeof reason);
-    if (*window) return 0;
-    if (spec->transport == TRANSPORT_WINDOW)
-        return error_set(WEFT_RUNTIME, "shared windows for rows are not possible: %s", reason);
-    if (!grid->mpi->said_messages) log_info("%s: rows go by messages", reason);
-    grid->mpi->said_messages = true;
-    return 0;
+    return window_choose(grid, spec->group, bytes, spec->transport == TRANSPORT_WINDOW, "rows",
+                         window);
 }
 
 static int open_on_group(Gather *gather, Grid *grid, const GatherSpec *spec) {

@@ -2,7 +2,9 @@
 #include "comm/window.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <sched.h>
@@ -139,7 +141,8 @@ static int64_t needed_on_node(const Grid *grid, size_t bytes) {
     return needed;
 }
 
-bool window_is_possible(Grid *grid, Group group, size_t bytes, char *reason, size_t capacity) {
+/* When not, `reason` says why. */
+static bool is_possible(Grid *grid, Group group, size_t bytes, char *reason, size_t capacity) {
     int64_t free_bytes = free_shared_memory(), needed = needed_on_node(grid, bytes);
     int64_t worst[2] = {!on_one_node(grid, group), needed - free_bytes};
     int64_t shortage = worst[1];
@@ -155,4 +158,15 @@ bool window_is_possible(Grid *grid, Group group, size_t bytes, char *reason, siz
     snprintf(reason, capacity, "%s has %lld MB free, %lld MB are needed for windows", SHARED_MEMORY,
              (long long)(shown / mb), (long long)((shown + worst[1] + mb - 1) / mb));
     return false;
+}
+
+int window_choose(Grid *grid, Group group, size_t bytes, bool must, const char *what, bool *taken) {
+    char reason[256];
+    *taken = is_possible(grid, group, bytes, reason, sizeof reason);
+    if (*taken) return 0;
+    if (must)
+        return error_set(WEFT_RUNTIME, "%s by shared windows are not possible: %s", what, reason);
+    if (!grid->mpi->said_messages) log_info("%s: %s go by messages", reason, what);
+    grid->mpi->said_messages = true;
+    return 0;
 }

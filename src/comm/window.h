@@ -15,9 +15,10 @@ typedef struct {
     bool crowded;   /* more threads than cores: waiting gives way at once */
 } Window;
 
-/* Whether windows of these sizes (`bytes` on this rank) are possible on all nodes of the grid; when
- * not, `reason` says why. Collective over the grid, same answer on all. */
-bool window_is_possible(Grid *grid, Group group, size_t bytes, char *reason, size_t capacity);
+/* *taken: whether windows of these sizes (`bytes` on this rank) are possible on all nodes of the
+ * grid. When not: WEFT_RUNTIME if they are a must, else a line that `what` (rows, sums) go by
+ * messages, once. Collective over the grid, same answer on all. */
+int window_choose(Grid *grid, Group group, size_t bytes, bool must, const char *what, bool *taken);
 
 /* What a segment has beside its contents, where it is one of many or the first. */
 size_t window_overhead(void);

@@ -169,6 +169,11 @@ void gemm_blas(const GemmCall *call) {
               (blasint)call->ldb, call->add ? 1 : 0, call->c, (blasint)call->ldc);
 }
 
+int gemm_blas_threads(int threads) {
+    openblas_set_num_threads(threads);
+    return openblas_get_num_threads();
+}
+
 /* ---- setup ---- */
 
 enum { SELF_CHECK_MOST = 600 };
@@ -224,7 +229,7 @@ static int self_check(real *memory, void *scratch) {
 }
 
 int gemm_setup(void) {
-    openblas_set_num_threads(fault_on("blas-threads") ? 2 : 1);
+    gemm_blas_threads(fault_on("blas-threads") ? 2 : 1);
     int i = 0;
     while (!gemm_kernels[i]->runs_here()) i++;
     while (fault_on("other-core") && gemm_kernels[i + 1]) i++;

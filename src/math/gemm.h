@@ -78,7 +78,10 @@ int gemm_list_add(GemmList *list, const GemmCall *product);
 /* Runs all products on `threads` OpenMP threads, which share memory of gemm_scratch() or more. */
 void gemm_list_run(GemmList *list, int threads, void *memory, size_t bytes);
 
-/* The same product by one call of BLAS on this thread: other bits. For the bench and for tests. */
+/* The same product by one call of BLAS: other bits. For the bench and for tests. */
 void gemm_blas(const GemmCall *call);
+
+/* How many threads a call of BLAS takes: 1 after gemm_setup. Returns how many it really takes. */
+int gemm_blas_threads(int threads);
 
 #endif

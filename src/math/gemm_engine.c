@@ -127,17 +127,9 @@ static void micro_tile(const GemmKernel *kernel, const GemmCall *call, const Pan
         }
 }
 
-typedef struct {
-    int64_t begin, end;
-} Span;
-
-static Span part(int64_t n, int64_t parts, int64_t i) {
-    return (Span){n * i / parts, n * (i + 1) / parts};
-}
-
 /* k from p on, `depth` of it. */
-static void multiply_chunk(const GemmTeam *team, const Side *rows, const Side *cols, Span down,
-                           Span across, int64_t p, int64_t depth) {
+static void multiply_chunk(const GemmTeam *team, const Side *rows, const Side *cols, Range down,
+                           Range across, int64_t p, int64_t depth) {
     for (int64_t begin = 0; begin < depth; begin += GEMM_BLOCK) {
         int64_t k = least(depth - begin, GEMM_BLOCK);
         for (int64_t y = across.begin; y < across.end; y++)
@@ -152,10 +144,11 @@ static void multiply_chunk(const GemmTeam *team, const Side *rows, const Side *c
 }
 
 /* Tells of what is done, one call's part of the chunk after another. */
-static void tell(const GemmTeam *team, const Side *rows, const Side *cols, Span down, Span across) {
+static void tell(const GemmTeam *team, const Side *rows, const Side *cols, Range down,
+                 Range across) {
     const GemmList *list = team->list;
     const Side *side = rows->group->down ? rows : cols;
-    Span along = rows->group->down ? down : across;
+    Range along = rows->group->down ? down : across;
     int step = side->group->pairs ? 2 : 1;
     const Panel *row = &rows->panel[down.begin], *col = &cols->panel[across.begin];
     const Panel *last_row = &rows->panel[down.end - 1];
@@ -216,9 +209,9 @@ static void multiply_packed(GemmTeam *team, int64_t *base, const Side *rows, con
     bool done = p + depth == rows->group->call->k && team->list && team->list->after;
     cut(team, rows, cols, &down, &across);
     while ((i = take(team, base, down * across)) >= 0) {
-        Span y = part((cols->end - cols->begin) / step, across, i % across);
-        Span high = part(rows->end - rows->begin, down, i / across);
-        Span wide = {y.begin * step, y.end * step};
+        Range y = shard_range((cols->end - cols->begin) / step, across, i % across);
+        Range high = shard_range(rows->end - rows->begin, down, i / across);
+        Range wide = {y.begin * step, y.end * step};
         multiply_chunk(team, rows, cols, high, wide, p, depth);
         if (done) tell(team, rows, cols, high, wide);
     }
@@ -237,17 +230,13 @@ static void share_memory(const GemmTeam *team, const Side *rows, const Side *col
     if (rows->group->pairs) *wide -= *wide % 2;
 }
 
-static size_t aligned(size_t bytes) {
-    return (bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
-}
-
 static void lay_out(const GemmTeam *team, Side *rows, Side *cols, int64_t high, int64_t wide,
                     int64_t depth) {
     char *at = (char *)team->memory;
     cols->packed = (real *)(void *)at;
     at += wide * cols->width * depth * (int64_t)sizeof(real);
     rows->packed = (real *)(void *)at;
-    at += aligned((size_t)(high * rows->width * depth) * sizeof(real));
+    at += memory_aligned((size_t)(high * rows->width * depth) * sizeof(real));
     rows->panel = (Panel *)(void *)at;
     cols->panel = rows->panel + high;
 }
@@ -275,5 +264,6 @@ void gemm_group_run(GemmTeam *team, const GemmGroup *group, int64_t *base) {
 }
 
 size_t gemm_scratch(void) {
-    return aligned(SCRATCH_LINES * (DEPTH * sizeof(real) + sizeof(Panel))) + 2 * MEMORY_ALIGN;
+    return memory_aligned(SCRATCH_LINES * (DEPTH * sizeof(real) + sizeof(Panel))) +
+           2 * MEMORY_ALIGN;
 }

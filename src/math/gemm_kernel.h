@@ -1,10 +1,10 @@
 /* The inside of matrix products: packing, and one micro-tile of the result, for each vector width.
  *
- * An element of C = alpha A B + beta C is the same on every machine, whatever the shape around it:
- * k is cut into blocks of GEMM_BLOCK, the last one may be short; a block's sum begins at 0 and
- * takes sum = fma(a, b, sum) for ascending k; then c = fma(alpha, sum, c), or c = alpha * sum where
- * C is not read. Kernels differ in how many elements they have in hand, never in this order: the
- * vector lanes, rows and columns of a micro-tile are elements of C. (The packing and the loops
+ * An element of C = alpha A B, or C + alpha A B, is the same on every machine, whatever the shape
+ * around it: k is cut into blocks of GEMM_BLOCK, the last one may be short; a block's sum begins at
+ * 0 and takes sum = fma(a, b, sum) for ascending k; then c = fma(alpha, sum, c), or c = alpha * sum
+ * where C is not read. Kernels differ in how many elements they have in hand, never in this order:
+ * the vector lanes, rows and columns of a micro-tile are elements of C. (The packing and the loops
  * around it are those of Goto and van de Geijn 2008, Anatomy of High-Performance Matrix
  * Multiplication.) */
 #ifndef WEFT_MATH_GEMM_KERNEL_H
@@ -17,7 +17,7 @@
 
 enum { GEMM_BLOCK = 256 }; /* changes bits: see run/identity.h */
 
-enum { GEMM_MOST_ROWS = 14, GEMM_MOST_COLS = 48 }; /* of any micro-tile */
+enum { GEMM_MOST_ROWS = 12, GEMM_MOST_COLS = 32 }; /* of any micro-tile */
 
 typedef struct {
     const char *name;

@@ -126,10 +126,6 @@ static void tile_node(const Tile *tile, int begin, int end, real *c, int64_t ldc
         for (int64_t j = 0; j < cols; j++) c[r * ldc + j] += scratch[r * cols + j];
 }
 
-static Range even_part(int64_t n, int64_t parts, int64_t i) {
-    return (Range){n * i / parts, n * (i + 1) / parts};
-}
-
 void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind,
                      const LinearTerm *terms, int count, const Partials *y) {
     if (y->count == 0) return;
@@ -144,8 +140,8 @@ void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind
                      kind,
                      terms,
                      count,
-                     even_part(rows, down, item / across % down),
-                     even_part(cols, across, item % across),
+                     shard_range(rows, down, item / across % down),
+                     shard_range(cols, across, item % across),
                      workspace_scratch(space, thread)};
         Tensor sum = y->sum[part];
         tile_node(&tile, (int)y->subtree[part].begin, (int)y->subtree[part].end,

@@ -10,7 +10,7 @@ void workspace_need(Workspace *space, size_t thread_bytes, int64_t row_sum_cols)
 
 void workspace_take(Workspace *space, Arena *arena) {
     if (space->thread_bytes < gemm_scratch()) space->thread_bytes = gemm_scratch();
-    space->thread_bytes = (space->thread_bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+    space->thread_bytes = memory_aligned(space->thread_bytes);
     space->thread_memory = arena_take(arena, space->threads, space->thread_bytes);
     space->row_sums = arena_take(arena, space->row_shards * space->widest, sizeof(double));
 }

@@ -64,28 +64,24 @@ static size_t data_exchange(const Model *model, const AxisLayout *batch, int ran
 
 /* ---- the trainer's own ---- */
 
-static size_t aligned(size_t bytes) {
-    return (bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
-}
-
 /* What a model reads, and where that came from. */
 static size_t batch_bytes(const Config *config, const Model *model) {
     size_t rows = (size_t)model->space.rows;
-    size_t bytes = aligned(rows * sizeof(int32_t)) +
-                   aligned((size_t)config->train.global_batch * sizeof(int64_t));
-    if (model->config.kind == MODEL_DECODER) bytes += aligned(rows * sizeof(int32_t));
+    size_t bytes = memory_aligned(rows * sizeof(int32_t)) +
+                   memory_aligned((size_t)config->train.global_batch * sizeof(int64_t));
+    if (model->config.kind == MODEL_DECODER) bytes += memory_aligned(rows * sizeof(int32_t));
     if (model->config.kind == MODEL_MLP)
-        bytes += aligned(rows * (size_t)model->config.inputs * sizeof(real));
+        bytes += memory_aligned(rows * (size_t)model->config.inputs * sizeof(real));
     if (model->config.loss == LOSS_SQUARED_ERROR)
-        bytes += aligned(rows * (size_t)model->config.outputs * sizeof(real));
+        bytes += memory_aligned(rows * (size_t)model->config.outputs * sizeof(real));
     return bytes;
 }
 
 static int norm_bytes(const ParamSet *set, size_t *bytes) {
     GradientNorm norm;
     int status = gradient_norm_init(&norm, set);
-    *bytes = aligned((size_t)norm.blocks * sizeof(double)) +
-             aligned((size_t)norm.shards * sizeof(double));
+    *bytes = memory_aligned((size_t)norm.blocks * sizeof(double)) +
+             memory_aligned((size_t)norm.shards * sizeof(double));
     gradient_norm_release(&norm);
     return status;
 }

@@ -8,7 +8,7 @@ CONFIG and --set are weft's, or CONFIG is a run's config.ini. It trains --warmup
 --steps, and prints one JSON object on its last line: tokens_per_second and seconds (the median
 step's), seconds_least, seconds_most, loss, peak_rss (bytes, VmHWM from the end of the warm-up on,
 without what compiling took, summed over the processes; base_rss: what was there before the model;
---untuned --way eager needs least), and with --gemm `gemm` (operations per second of a
+--untuned needs least), and with --gemm `gemm` (operations per second of a
 2048^3 float32 product on all cores, measured before every step) and `fraction` (the step's
 operations, counted as `weft bench` counts them, at that rate; median of the pairs).
 
@@ -24,8 +24,8 @@ steps with the metrics, relative difference at most --tolerance, and the gradien
 for both modes. Without --from, initial values are random: for time and memory alone.
 
 The fastest way for the peer is the default: torch.compile, the settings of TUNED below, and in
---set train.micro_batch the whole batch. The first start compiles for a minute or so (in the
-warm-up, kept in torch's cache).
+--set train.micro_batch the whole batch. The warm-up compiles, 20 s to a minute (less when
+torch's cache has it).
 
 In turn with another program (--serve): it warms up, prints `ready` and waits. Every line on stdin
 is answered by one line on stdout, whose first number is what was asked:
@@ -57,7 +57,7 @@ from pathlib import Path
 MISSING = 77
 NORM_TOLERANCE = 1e-4  # torch sums the squares in float32
 # What a process must be born with: memory kept and in large pages; threads that wait asleep, since
-# libgomp's spinning ones halve the speed as soon as anything else runs. README.md has the figures.
+# libgomp's spinning ones halve the speed as soon as anything else runs (results/bench/peer.txt).
 TUNED = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=4294967296:"
                            "glibc.malloc.trim_threshold=8589934592:glibc.malloc.hugetlb=1",
          "OMP_WAIT_POLICY": "passive"}

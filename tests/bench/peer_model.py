@@ -5,9 +5,9 @@ and down by input features, the embedding by vocabulary rows; one sum over the p
 after down, one in backward before q, k, v and before gate and up. q, k, v are one product, gate and
 up another.
 
-What is elementwise stands in functions of its own (`rotate_and_attend`, `gate_times_up`, `normalise`)
-so that torch.compile may have them: whole with the products around in one process, each by itself
-between the sums of several.
+What is elementwise stands in functions of its own (`rotate_and_attend`, `gate_times_up`,
+`normalise`) so that torch.compile may have them: in one process together with the products around
+them, in several each by itself between the sums.
 """
 
 import math
@@ -25,7 +25,7 @@ class Shape:
     def __init__(self, config, rank, ranks):
         for name in ("model.kv_heads", "ffn.d_ff", "model.vocab"):
             if config[name] % ranks:
-                raise UsageError(f"{name} = {config[name]}: can't be cut evenly over {ranks} processes")
+                raise UsageError(f"{name} = {config[name]}: no multiple of the {ranks} processes")
         self.rank, self.ranks = rank, ranks
         self.width, self.context = config["model.d_model"], config["model.context"]
         self.head = self.width // config["model.heads"]
@@ -75,7 +75,7 @@ class ColumnLinear(torch.autograd.Function):
 
 
 class ShardedCrossEntropy(torch.autograd.Function):
-    """Sum over rows of the cross-entropy of logits [T, vocab / ranks] whose first column is `first`.
+    """Sum over rows of the cross-entropy; logits [T, vocab / ranks], their first column `first`.
 
     The logits become their own gradient in place."""
 
@@ -220,7 +220,8 @@ def pieces_of(model):
                           (attention.format("k"), keys, every),
                           (attention.format("v"), keys, every)]
         yield layer.o, [(attention.format("o"), every, heads)]
-        yield layer.gate_up, [(ffn.format("gate"), hidden, every), (ffn.format("up"), hidden, every)]
+        yield layer.gate_up, [(ffn.format("gate"), hidden, every),
+                              (ffn.format("up"), hidden, every)]
         yield layer.down, [(ffn.format("down"), every, hidden)]
 
 

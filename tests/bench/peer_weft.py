@@ -1,4 +1,4 @@
-"""What the peer takes from weft: its configuration, its order of samples, its schedule, its metrics.
+"""What the peer takes from weft: configuration, order of samples, schedule, metrics, checkpoint.
 
 Nothing here computes a training step, and nothing needs torch. Defaults are read from the table in
 src/config/options.c, so that there is no second list of them.
@@ -100,7 +100,8 @@ def read_ini(path):
         parser.read_string(Path(path).read_text())
     except (OSError, configparser.Error) as error:
         raise UsageError(f"{path}: {error}") from None
-    return [(f"{section}.{key}", text) for section in parser for key, text in parser[section].items()]
+    return [(f"{section}.{key}", text)
+            for section in parser for key, text in parser[section].items()]
 
 
 def philox(counter, key):

@@ -54,6 +54,10 @@ passes "adamw" has_rows "AdamW" "AdamW / stream" "gradient norm / stream"
 bench 1 pointwise
 passes "pointwise" has_rows "silu value" "gelu value and slope / stream" "gated backward / stream" \
     "norm backward / stream" "residual add with dropout" "cross-entropy sums"
+bench 2 sgemm --set parallel.sequence=true
+passes "sgemm, sequence-parallel" has_rows "call list / gemm on all cores" "o forward / BLAS"
+bench 2 pointwise --set parallel.sequence=true
+passes "pointwise, sequence-parallel" has_rows "norm backward / stream"
 bench 2 exchange
 passes "exchange by windows" has_rows "exact sum of 64 KB" "64 KB: MPI_Allreduce / exact" \
     "32768 KB: exact / unordered"
@@ -136,4 +140,6 @@ run "$weft" bench "$config" --part nothing
 passes "no such part" ended 2 "--part nothing" "step, sgemm, ffn"
 run "$weft" bench "$config" --pairs 3
 passes "too few pairs" ended 2 "--pairs 3" "from 7"
+run "$weft" bench "$config" --pairs 65
+passes "too many pairs" ended 2 "--pairs 65" "at most 64"
 finish

@@ -69,11 +69,11 @@ static double element(const GemmCall *p, int64_t i, int64_t j, double c_before, 
     return sum;
 }
 
-static char *scratch; /* of four threads */
+static char *scratch;
 
 static void setup(void) {
     ck_assert_msg(!gemm_setup(), "%s", error_message());
-    if (!scratch) scratch = memory_allocate(4 * gemm_scratch(), "scratch");
+    if (!scratch) scratch = memory_allocate(gemm_scratch(), "scratch");
     ck_assert_ptr_nonnull(scratch);
 }
 
