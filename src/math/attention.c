@@ -1,144 +1,91 @@
 /* With S = scale Q K^T (masked) and P = softmax(S), for one head (Dao et al. 2022, appendix B.2):
  *
- *     O = P V              dV = P^T dO         dP = dO V^T
- *     dS = P * (dP - delta), delta = rowsum(P * dP) = rowsum(O * dO)
- *     dQ = scale dS K      dK = scale dS^T Q
+ *     O = P V
  *
- * A tile of query rows [begin, end) sees the keys [0, end); what lies above the diagonal inside it
- * is masked. */
+ * Queries go by panels of as many columns as a micro-tile has: S^T [keys, panel] = K Q^T comes out
+ * as the right operand of O^T [hd, panel] = V^T P^T, and the panel's keys end where its last query
+ * does. K and V are packed once for all heads of the group. */
 #include "math/attention.h"
 
-#include "math/elementary.h"
-#include "math/gemm.h"
+#include "base/memory.h"
+#include "math/attention_panel.h"
 #include "math/lanes.h"
 
 #include <math.h>
-#include <string.h>
 
-/* Query rows of a tile. */
-static int64_t tile_rows(int64_t length) { return length < 512 ? 64 : 128; }
+static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 
+/* Scratch of forward. */
 typedef struct {
-    void *products;      /* scratch */
-    real *score, *slope; /* [rows, keys] */
-    int64_t begin, rows, keys;
-} Tile;
+    const GemmKernel *kernel;
+    real *keys;   /* panels [hd, rows] of K */
+    real *values; /* panels [L, rows] of V^T */
+    real *query;  /* panel [hd, cols] of Q^T */
+    real *score;  /* [L, cols] */
+    real *out;    /* [hd, cols] */
+    real *turned; /* [cols, hd] */
+    double *lanes;
+} Forward;
 
-static Tile tile_at(const AttentionShape *shape, int64_t begin, void *scratch) {
-    int64_t most = tile_rows(shape->length), rest = shape->length - begin;
-    Tile tile = {.begin = begin, .rows = rest < most ? rest : most};
-    tile.keys = begin + tile.rows;
-    tile.products = scratch;
-    tile.score = (real *)(void *)((char *)scratch + gemm_scratch());
-    tile.slope = tile.score + most * shape->length;
-    return tile;
+static real *take(Arena *arena, int64_t rows, int64_t cols) {
+    return arena_take(arena, attention_padded(rows) * attention_padded(cols), sizeof(real));
+}
+
+static void forward_take(const AttentionShape *shape, Arena *arena, Forward *forward) {
+    int64_t length = shape->length, hd = shape->head_dim;
+    *forward = (Forward){.kernel = gemm_kernel()};
+    forward->keys = take(arena, length, hd);
+    forward->values = take(arena, length, hd);
+    forward->query = take(arena, hd, 0);
+    forward->score = take(arena, length, 0);
+    forward->out = take(arena, hd, 0);
+    forward->turned = take(arena, hd, 0);
+    forward->lanes = arena_take(arena, LANES * GEMM_MOST_COLS, sizeof(double));
 }
 
 size_t attention_scratch(const AttentionShape *shape) {
-    return gemm_scratch() + 2 * (size_t)(tile_rows(shape->length) * shape->length) * sizeof(real);
+    Arena arena;
+    Forward forward;
+    arena_init(&arena);
+    forward_take(shape, &arena, &forward);
+    size_t least = attention_backward_scratch(shape);
+    return arena.used > least ? arena.used : least;
 }
 
-/* The tile's rows of one head. */
-static Tensor head_rows(const AttentionShape *shape, Tensor x, int head, const Tile *tile) {
-    return (Tensor){tensor_row(x, tile->begin) + head * shape->head_dim, tile->rows,
-                    shape->head_dim, x.ld};
-}
-
-/* c[rows, keys] = alpha a[rows, hd] b[keys, hd]^T */
-static void rows_by_keys(const Tile *tile, real alpha, Tensor a, Tensor b, real *c) {
-    gemm_call(&(GemmCall){GEMM_NT, tile->rows, tile->keys, a.cols, a.data, a.ld, b.data, b.ld,
-                          alpha, 0, c, tile->keys},
-              tile->products);
-}
-
-/* c[rows, hd] = alpha a[rows, keys] b[keys, hd] */
-static void over_keys(const Tile *tile, real alpha, const real *a, Tensor b, Tensor c) {
-    gemm_call(&(GemmCall){GEMM_NN, tile->rows, c.cols, tile->keys, a, tile->keys, b.data, b.ld,
-                          alpha, 0, c.data, c.ld},
-              tile->products);
-}
-
-/* c[keys, hd] += alpha a[rows, keys]^T b[rows, hd] */
-static void over_rows(const Tile *tile, real alpha, const real *a, Tensor b, Tensor c) {
-    gemm_call(&(GemmCall){GEMM_TN, tile->keys, c.cols, tile->rows, a, tile->keys, b.data, b.ld,
-                          alpha, 1, c.data, c.ld},
-              tile->products);
-}
-
-/* Row i: scores become exp(score - largest), 0 where masked. Sets the largest, returns the sum. */
-static double exp_row(const Tile *tile, int64_t i, real *largest) {
-    real *row = tile->score + i * tile->keys;
-    int64_t seen = tile->begin + i + 1;
-    *largest = lanes_max(seen, row, row[0]);
-    elementary_exp(seen, row, *largest, row);
-    memset(row + seen, 0, (size_t)(tile->keys - seen) * sizeof *row);
-    return lanes_sum(seen, row);
-}
-
-static void forward_tile(const AttentionShape *shape, const Tile *tile, int head, Tensor q,
-                         Tensor k, Tensor v, Tensor o, real *lse) {
-    Tensor out = head_rows(shape, o, head, tile);
-    real *inverse = tile->slope; /* [rows], unused otherwise in forward */
-    rows_by_keys(tile, shape->scale, head_rows(shape, q, head, tile), k, tile->score);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        real largest;
-        double sum = exp_row(tile, i, &largest);
-        inverse[i] = (real)(1 / sum);
-        lse[tile->begin + i] = (real)((double)largest + log(sum));
+/* Queries from `begin` on, a panel of them. */
+static void forward_panel(const AttentionShape *shape, const Forward *forward, Tensor q,
+                          int64_t begin, Tensor o, real *lse) {
+    const GemmKernel *kernel = forward->kernel;
+    int64_t count = least(kernel->cols, shape->length - begin), keys = begin + count;
+    real largest[GEMM_MOST_COLS], inverse[GEMM_MOST_COLS];
+    double sum[GEMM_MOST_COLS];
+    kernel->pack_rows(tensor_row(q, begin), q.ld, count, q.cols, kernel->cols, forward->query);
+    attention_multiply(kernel, keys, q.cols, q.cols, forward->keys, forward->query, shape->scale,
+                       false, forward->score, kernel->cols);
+    attention_exp(kernel->cols, keys, begin, forward->score, largest, sum, forward->lanes);
+    for (int64_t i = 0; i < count; i++) {
+        inverse[i] = (real)(1 / sum[i]);
+        lse[begin + i] = (real)((double)largest[i] + log(sum[i]));
     }
-    over_keys(tile, 1, tile->score, v, out);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        real *row = tensor_row(out, i);
-        for (int64_t c = 0; c < out.cols; c++) row[c] *= inverse[i];
-    }
+    attention_multiply(kernel, q.cols, keys, shape->length, forward->values, forward->score, 1,
+                       false, forward->out, kernel->cols);
+    Tensor rows = {tensor_row(o, begin), count, o.cols, o.ld};
+    attention_turn(kernel, forward->out, q.cols, count, inverse, forward->turned, rows);
 }
 
 void attention_forward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v, Tensor o,
                        Tensor lse, void *scratch) {
+    Arena arena = {.base = scratch, .capacity = attention_scratch(shape)};
+    Forward forward;
+    forward_take(shape, &arena, &forward);
+    int64_t length = shape->length, hd = shape->head_dim;
+    const GemmKernel *kernel = forward.kernel;
+    kernel->pack_rows(k.data, k.ld, length, hd, kernel->rows, forward.keys);
+    kernel->pack_cols(v.data, v.ld, hd, length, kernel->rows, forward.values);
     for (int head = 0; head < shape->heads; head++) {
-        for (int64_t begin = 0; begin < shape->length; begin += tile_rows(shape->length)) {
-            Tile tile = tile_at(shape, begin, scratch);
-            forward_tile(shape, &tile, head, q, k, v, o, tensor_row(lse, head));
-        }
-    }
-}
-
-/* Row i: score becomes P, slope (which holds dP) becomes dS; both 0 where masked. */
-static void backward_row(const Tile *tile, int64_t i, real lse, real delta) {
-    real *p = tile->score + i * tile->keys, *ds = tile->slope + i * tile->keys;
-    int64_t seen = tile->begin + i + 1;
-    size_t masked = (size_t)(tile->keys - seen) * sizeof *p;
-#pragma omp simd
-    for (int64_t j = 0; j < seen; j++) {
-        p[j] = elementary_exp_times(1, p[j] - lse, 0);
-        ds[j] = p[j] * (ds[j] - delta);
-    }
-    memset(p + seen, 0, masked);
-    memset(ds + seen, 0, masked);
-}
-
-void attention_backward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v, Tensor o,
-                        Tensor lse, Tensor d_o, Tensor dq, Tensor dk, Tensor dv, void *scratch) {
-    size_t row_bytes = (size_t)shape->head_dim * sizeof(real);
-    for (int64_t t = 0; t < shape->length; t++) {
-        memset(tensor_row(dk, t), 0, row_bytes);
-        memset(tensor_row(dv, t), 0, row_bytes);
-    }
-    for (int head = 0; head < shape->heads; head++) {
-        for (int64_t begin = 0; begin < shape->length; begin += tile_rows(shape->length)) {
-            Tile tile = tile_at(shape, begin, scratch);
-            Tensor queries = head_rows(shape, q, head, &tile);
-            Tensor out = head_rows(shape, o, head, &tile);
-            Tensor d_out = head_rows(shape, d_o, head, &tile);
-            rows_by_keys(&tile, shape->scale, queries, k, tile.score);
-            rows_by_keys(&tile, 1, d_out, v, tile.slope);
-            for (int64_t i = 0; i < tile.rows; i++) {
-                double delta = lanes_dot(out.cols, tensor_row(out, i), tensor_row(d_out, i));
-                backward_row(&tile, i, tensor_row(lse, head)[begin + i], (real)delta);
-            }
-            over_rows(&tile, 1, tile.score, d_out, dv);
-            over_keys(&tile, shape->scale, tile.slope, k, head_rows(shape, dq, head, &tile));
-            over_rows(&tile, shape->scale, tile.slope, queries, dk);
-        }
+        Tensor queries = {q.data + head * hd, length, hd, q.ld};
+        Tensor out = {o.data + head * hd, length, hd, o.ld};
+        for (int64_t begin = 0; begin < length; begin += kernel->cols)
+            forward_panel(shape, &forward, queries, begin, out, tensor_row(lse, head));
     }
 }

@@ -251,4 +251,6 @@ int gemm_choose(const char *name) {
     return error_set(WEFT_RUNTIME, "kernel %s: this core or program has none of that name", name);
 }
 
+const GemmKernel *gemm_kernel(void) { return kernel; }
+
 const char *gemm_kernel_name(void) { return kernel->name; }

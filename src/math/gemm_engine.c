@@ -114,12 +114,12 @@ static void micro_tile(const GemmKernel *kernel, const GemmCall *call, const Pan
     for (int i = 0; i < rows->width; i++)
         for (int j = 0; j < cols->width; j += CACHE_LINE)
             __builtin_prefetch(c + i * call->ldc + j, 1, 2);
-    if (rows->width == kernel->rows && cols->width == kernel->cols) {
-        kernel->multiply(k, a, b, call->alpha, add, c, call->ldc);
+    if (cols->width == kernel->cols) {
+        kernel->multiply(rows->width, k, a, b, call->alpha, add, c, call->ldc);
         return;
     }
     real sum[GEMM_MOST_ROWS * GEMM_MOST_COLS];
-    kernel->multiply(k, a, b, 1, false, sum, kernel->cols);
+    kernel->multiply(rows->width, k, a, b, 1, false, sum, kernel->cols);
     for (int i = 0; i < rows->width; i++)
         for (int j = 0; j < cols->width; j++) {
             real *to = c + i * call->ldc + j, value = sum[i * kernel->cols + j];

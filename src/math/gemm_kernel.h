@@ -23,10 +23,10 @@ typedef struct {
     const char *name;
     int rows, cols;          /* of a micro-tile */
     bool (*runs_here)(void); /* on this core */
-    /* c [rows, cols] = alpha * sum, or += where `add`; a is packed [k, rows], b [k, cols]; k at
-     * most GEMM_BLOCK; b is aligned to 64 bytes. */
-    void (*multiply)(int64_t k, const real *a, const real *b, real alpha, bool add, real *c,
-                     int64_t ldc);
+    /* c [high, cols] = alpha * sum, or += where `add`; `high` at most `rows`; a is packed
+     * [k, rows], b [k, cols]; k at most GEMM_BLOCK. */
+    void (*multiply)(int high, int64_t k, const real *a, const real *b, real alpha, bool add,
+                     real *c, int64_t ldc);
     /* out: panels [k, width] of x [count, k]^T or of x [k, count], `width` columns (rows or cols)
      * in each; zeros beyond `count` in the last. */
     void (*pack_rows)(const real *x, int64_t ldx, int64_t count, int64_t k, int width, real *out);
@@ -35,5 +35,8 @@ typedef struct {
 
 /* All that this program has, the fastest first, NULL at the end; the last runs anywhere. */
 extern const GemmKernel *const gemm_kernels[];
+
+/* The one in use. */
+const GemmKernel *gemm_kernel(void);
 
 #endif

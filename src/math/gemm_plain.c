@@ -12,15 +12,15 @@ enum { TILE_ROWS = 4, TILE_COLS = 16 };
 #define FMA fmaf
 #endif
 
-static void multiply(int64_t k, const real *a, const real *b, real alpha, bool add, real *c,
-                     int64_t ldc) {
+static void multiply(int rows, int64_t k, const real *a, const real *b, real alpha, bool add,
+                     real *c, int64_t ldc) {
     real sum[TILE_ROWS][TILE_COLS];
     memset(sum, 0, sizeof sum);
     for (int64_t p = 0; p < k; p++)
         for (int i = 0; i < TILE_ROWS; i++)
             for (int j = 0; j < TILE_COLS; j++)
                 sum[i][j] = FMA(a[p * TILE_ROWS + i], b[p * TILE_COLS + j], sum[i][j]);
-    for (int i = 0; i < TILE_ROWS; i++)
+    for (int i = 0; i < rows; i++)
         for (int j = 0; j < TILE_COLS; j++) {
             real *to = c + i * ldc + j;
             *to = add ? FMA(alpha, sum[i][j], *to) : alpha * sum[i][j];
