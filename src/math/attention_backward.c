@@ -135,7 +135,8 @@ static void query_gradient(const Backward *b, const Tile *tile) {
             kernel->multiply((int)high, keys, b->slopes + row * GEMM_BLOCK,
                              b->key_rows + col * b->shape->length + tile->block * kernel->cols,
                              b->shape->scale, tile->block > 0,
-                             b->dq + (tile->begin + row) * b->dq_cols + col, b->dq_cols);
+                             b->dq + (tile->begin + row) * b->dq_cols + col, b->dq_cols,
+                             b->slopes + (row + kernel->rows) * GEMM_BLOCK);
     }
 }
 

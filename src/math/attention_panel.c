@@ -18,7 +18,8 @@ void attention_multiply(const GemmKernel *kernel, int64_t rows, int64_t k, int64
         for (int64_t row = 0; row < rows; row += kernel->rows)
             kernel->multiply((int)least(rows - row, kernel->rows), least(k - begin, GEMM_BLOCK),
                              a + row * stride + begin * kernel->rows, b + begin * kernel->cols,
-                             alpha, add || begin > 0, c + row * ldc, ldc);
+                             alpha, add || begin > 0, c + row * ldc, ldc,
+                             a + (row + kernel->rows) * stride + begin * kernel->rows);
 }
 
 void attention_turn(const GemmKernel *kernel, const real *panel, int64_t rows, int64_t count,

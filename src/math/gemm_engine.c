@@ -11,13 +11,13 @@
 #define FMA fmaf
 #endif
 
-/* Of C, a chunk; what is packed at a time by one thread; of k, what is packed at once. */
-enum { CHUNK_ROWS = 240, CHUNK_COLS = 768, BATCH = 256, DEPTH = 2 * GEMM_BLOCK };
+/* Of one side, what a thread packs for itself at a time, lines and depth: it stays in the second
+ * cache level, as does its chunk of C with so many rows or columns of the other side. */
+enum { OWN_LINES = 256, OWN_DEPTH = 3 * GEMM_BLOCK, CHUNK_ROWS = 256, CHUNK_COLS = 512 };
 
-/* Of all that is packed: rows and columns together. */
-enum { SCRATCH_LINES = 4096 };
-
-enum { CACHE_LINE = 64 / sizeof(real) };
+/* Of the other side, which all threads read: depth at which no part of C is gone through often, and
+ * what there is memory for, a thread. */
+enum { SHARED_DEPTH = 4 * GEMM_BLOCK, SHARED_SIZE = 2048 * SHARED_DEPTH };
 
 /* Rows or columns of C that a micro-tile has. */
 typedef struct {
@@ -30,11 +30,12 @@ typedef struct {
 typedef struct {
     const GemmGroup *group;
     bool rows;
-    int width;      /* of a panel */
-    int64_t panels; /* of all calls */
-    Panel *panel;   /* of what is packed: [end - begin] */
-    real *packed;   /* [end - begin][depth, width] */
-    int64_t begin, end;
+    int width;           /* of a panel */
+    int64_t panels;      /* of all calls */
+    Panel *panel;        /* of what is packed: [end - begin] */
+    real *packed;        /* [end - begin][depth, width] */
+    int64_t begin, end;  /* panels */
+    int64_t from, depth; /* k */
 } Side;
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -78,20 +79,19 @@ static Panel find_panel(const Side *side, int64_t index) {
 
 /* `count` elements of one call from the first panel on. */
 static void pack_run(const GemmKernel *kernel, const Side *side, const Panel *first, int64_t count,
-                     int64_t p, int64_t depth, real *out) {
+                     real *out) {
     const GemmCall *call = first->call;
     bool transposed = side->rows ? call->form != GEMM_TN : call->form == GEMM_NT;
     const real *x = side->rows ? call->a : call->b;
-    int64_t ldx = side->rows ? call->lda : call->ldb;
+    int64_t ldx = side->rows ? call->lda : call->ldb, p = side->from;
     if (transposed)
-        kernel->pack_rows(x + first->at * ldx + p, ldx, count, depth, side->width, out);
+        kernel->pack_rows(x + first->at * ldx + p, ldx, count, side->depth, side->width, out);
     else
-        kernel->pack_cols(x + p * ldx + first->at, ldx, count, depth, side->width, out);
+        kernel->pack_cols(x + p * ldx + first->at, ldx, count, side->depth, side->width, out);
 }
 
-/* Panels [begin, end) of those to be packed, from k = p on. */
-static void pack(const GemmKernel *kernel, const Side *side, int64_t begin, int64_t end, int64_t p,
-                 int64_t depth) {
+/* Panels [begin, end) of those to be packed. */
+static void pack(const GemmKernel *kernel, const Side *side, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
         Panel *first = &side->panel[i];
         int64_t run = i, count = 0;
@@ -101,7 +101,7 @@ static void pack(const GemmKernel *kernel, const Side *side, int64_t begin, int6
                 break;
             count += side->panel[run++].width;
         } while (run < end);
-        pack_run(kernel, side, first, count, p, depth, side->packed + i * depth * side->width);
+        pack_run(kernel, side, first, count, side->packed + i * side->depth * side->width);
         i = run;
     }
 }
@@ -109,17 +109,15 @@ static void pack(const GemmKernel *kernel, const Side *side, int64_t begin, int6
 /* ---- chunks of C ---- */
 
 static void micro_tile(const GemmKernel *kernel, const GemmCall *call, const Panel *rows,
-                       const Panel *cols, int64_t k, bool add, const real *a, const real *b) {
+                       const Panel *cols, int64_t k, bool add, const real *a, const real *b,
+                       const real *ahead) {
     real *c = call->c + rows->at * call->ldc + cols->at;
-    for (int i = 0; i < rows->width; i++)
-        for (int j = 0; j < cols->width; j += CACHE_LINE)
-            __builtin_prefetch(c + i * call->ldc + j, 1, 2);
     if (cols->width == kernel->cols) {
-        kernel->multiply(rows->width, k, a, b, call->alpha, add, c, call->ldc);
+        kernel->multiply(rows->width, k, a, b, call->alpha, add, c, call->ldc, ahead);
         return;
     }
     real sum[GEMM_MOST_ROWS * GEMM_MOST_COLS];
-    kernel->multiply(rows->width, k, a, b, 1, false, sum, kernel->cols);
+    kernel->multiply(rows->width, k, a, b, 1, false, sum, kernel->cols, ahead);
     for (int i = 0; i < rows->width; i++)
         for (int j = 0; j < cols->width; j++) {
             real *to = c + i * call->ldc + j, value = sum[i * kernel->cols + j];
@@ -127,32 +125,56 @@ static void micro_tile(const GemmKernel *kernel, const GemmCall *call, const Pan
         }
 }
 
-/* k from p on, `depth` of it. */
-static void multiply_chunk(const GemmTeam *team, const Side *rows, const Side *cols, Range down,
-                           Range across, int64_t p, int64_t depth) {
-    for (int64_t begin = 0; begin < depth; begin += GEMM_BLOCK) {
-        int64_t k = least(depth - begin, GEMM_BLOCK);
-        for (int64_t y = across.begin; y < across.end; y++)
-            for (int64_t x = down.begin; x < down.end; x++) {
+/* Where block `from` of k lies in panel i. */
+static const real *packed_at(const Side *side, int64_t i, int64_t from) {
+    return side->packed + (i * side->depth + from - side->from) * side->width;
+}
+
+/* A chunk of C: what is multiplied, and what of the shared side comes after it. */
+typedef struct {
+    const Side *rows, *cols, *shared;
+    Range down, across, next;
+    int64_t from, depth; /* k */
+} Chunk;
+
+/* The shared side comes from far: while a tile is made, its part of the block that is needed next
+ * is on its way. */
+static const real *ahead_of(const Chunk *chunk, int64_t x, int64_t y, int64_t p) {
+    const Side *shared = chunk->shared;
+    int64_t i = x - chunk->down.begin, j = y - chunk->across.begin;
+    int64_t down = range_size(chunk->down), across = range_size(chunk->across);
+    int64_t size = (int64_t)GEMM_BLOCK * shared->width;
+    bool last = p + GEMM_BLOCK >= chunk->from + chunk->depth;
+    Range here = shared->rows ? chunk->down : chunk->across, next = last ? chunk->next : here;
+    int64_t from = last ? chunk->from : p + GEMM_BLOCK;
+    if (shared->rows) return packed_at(shared, next.begin + i, from) + size * j / across;
+    if (j + 1 < across) return packed_at(shared, y + 1, p) + size * i / down;
+    return packed_at(shared, next.begin, from) + size * i / down;
+}
+
+static void multiply_chunk(const GemmTeam *team, const Chunk *chunk) {
+    const Side *rows = chunk->rows, *cols = chunk->cols;
+    int64_t end = chunk->from + chunk->depth;
+    for (int64_t p = chunk->from; p < end; p += GEMM_BLOCK)
+        for (int64_t y = chunk->across.begin; y < chunk->across.end; y++)
+            for (int64_t x = chunk->down.begin; x < chunk->down.end; x++) {
                 const Panel *row = &rows->panel[x], *col = &cols->panel[y];
                 const GemmCall *call = rows->group->down ? row->call : col->call;
-                micro_tile(team->kernel, call, row, col, k, call->add || p + begin > 0,
-                           rows->packed + (x * depth + begin) * rows->width,
-                           cols->packed + (y * depth + begin) * cols->width);
+                micro_tile(team->kernel, call, row, col, least(end - p, GEMM_BLOCK),
+                           call->add || p > 0, packed_at(rows, x, p), packed_at(cols, y, p),
+                           ahead_of(chunk, x, y, p));
             }
-    }
 }
 
 /* Tells of what is done, one call's part of the chunk after another. */
-static void tell(const GemmTeam *team, const Side *rows, const Side *cols, Range down,
-                 Range across) {
+static void tell(const GemmTeam *team, const Chunk *chunk) {
     const GemmList *list = team->list;
-    const Side *side = rows->group->down ? rows : cols;
-    Range along = rows->group->down ? down : across;
+    const Side *rows = chunk->rows, *cols = chunk->cols, *side = rows->group->down ? rows : cols;
+    Range along = side->rows ? chunk->down : chunk->across;
     int step = side->group->pairs ? 2 : 1;
-    const Panel *row = &rows->panel[down.begin], *col = &cols->panel[across.begin];
-    const Panel *last_row = &rows->panel[down.end - 1];
-    const Panel *last_col = &cols->panel[across.end - step];
+    const Panel *row = &rows->panel[chunk->down.begin], *col = &cols->panel[chunk->across.begin];
+    const Panel *last_row = &rows->panel[chunk->down.end - 1];
+    const Panel *last_col = &cols->panel[chunk->across.end - step];
     for (int64_t i = along.begin; i < along.end;) {
         const Panel *first = &side->panel[i], *last = first;
         while ((i += step) < along.end && side->panel[i].call == first->call)
@@ -178,92 +200,124 @@ static int64_t take(GemmTeam *team, int64_t *base, int64_t count) {
     return -1;
 }
 
-static int64_t batches(const Side *side) {
-    return parts_of(side->end - side->begin, BATCH / side->width);
+/* Panels that go together. */
+static int step_of(const Side *side) { return side->group->pairs && !side->rows ? 2 : 1; }
+
+/* Of `count` panels the piece that begins at `begin`: less and less for each thread, so that all
+ * end at about the same time. */
+static int64_t piece_size(const GemmTeam *team, const Side *side, int64_t count, int64_t begin) {
+    int step = step_of(side);
+    int64_t most = OWN_LINES / (side->width * step), rest = (count - begin) / step;
+    if (team->threads > 1 && rest / (2 * team->threads) < most) most = rest / (2 * team->threads);
+    return step * (most < 1 ? 1 : least(most, rest));
 }
 
-static void pack_batch(const GemmTeam *team, const Side *side, int64_t i, int64_t p,
-                       int64_t depth) {
-    int64_t size = BATCH / side->width;
-    pack(team->kernel, side, i * size, least((i + 1) * size, side->end - side->begin), p, depth);
+static int64_t count_pieces(const GemmTeam *team, const Side *side, int64_t count) {
+    int64_t pieces = 0;
+    for (int64_t at = 0; at < count; at += piece_size(team, side, count, at)) pieces++;
+    return pieces;
 }
 
-/* How many chunks down and across: enough for all threads to have several. */
-static void cut(const GemmTeam *team, const Side *rows, const Side *cols, int64_t *down,
-                int64_t *across) {
-    enum { CHUNKS_A_THREAD = 6 };
-    int64_t high = rows->end - rows->begin;
-    int64_t wide = (cols->end - cols->begin) / (rows->group->pairs ? 2 : 1);
-    *down = parts_of(high * rows->width, CHUNK_ROWS);
-    *across = parts_of((cols->end - cols->begin) * cols->width, CHUNK_COLS);
-    if (team->threads == 1) return;
-    while (*down * *across < CHUNKS_A_THREAD * team->threads && *down < high) ++*down;
-    while (*down * *across < CHUNKS_A_THREAD * team->threads && *across < wide) ++*across;
+static Range find_piece(const GemmTeam *team, const Side *side, int64_t count, int64_t i) {
+    int64_t at = 0;
+    while (i-- > 0) at += piece_size(team, side, count, at);
+    return (Range){at, at + piece_size(team, side, count, at)};
 }
 
-/* All chunks of what is packed. */
-static void multiply_packed(GemmTeam *team, int64_t *base, const Side *rows, const Side *cols,
-                            int64_t p, int64_t depth) {
-    int64_t down, across, i;
-    int step = rows->group->pairs ? 2 : 1;
-    bool done = p + depth == rows->group->call->k && team->list && team->list->after;
-    cut(team, rows, cols, &down, &across);
-    while ((i = take(team, base, down * across)) >= 0) {
-        Range y = shard_range((cols->end - cols->begin) / step, across, i % across);
-        Range high = shard_range(rows->end - rows->begin, down, i / across);
-        Range wide = {y.begin * step, y.end * step};
-        multiply_chunk(team, rows, cols, high, wide, p, depth);
-        if (done) tell(team, rows, cols, high, wide);
+/* Of what is packed of the shared side, part i of `parts`; none beyond. */
+static Range shared_part(const Side *shared, int64_t parts, int64_t i) {
+    int64_t step = step_of(shared);
+    Range part = {0, 0};
+    if (i < parts) part = shard_range((shared->end - shared->begin) / step, (int)parts, (int)i);
+    return (Range){part.begin * step, part.end * step};
+}
+
+/* A piece of `own`, packed by this thread, against all that is packed of `shared`. */
+static void multiply_piece(const GemmTeam *team, Side *own, const Side *shared) {
+    const int64_t most = shared->rows ? CHUNK_ROWS : CHUNK_COLS, k = own->group->call->k;
+    int64_t parts = parts_of((shared->end - shared->begin) * shared->width, most);
+    int64_t end = shared->from + shared->depth;
+    Chunk chunk = {own->rows ? own : shared, own->rows ? shared : own, .shared = shared};
+    Range mine = {0, own->end - own->begin};
+    for (own->from = shared->from; own->from < end; own->from += OWN_DEPTH) {
+        own->depth = least(end - own->from, OWN_DEPTH);
+        pack(team->kernel, own, 0, mine.end);
+        chunk.from = own->from;
+        chunk.depth = own->depth;
+        for (int64_t i = 0; i < parts; i++) {
+            Range part = shared_part(shared, parts, i);
+            chunk.down = own->rows ? mine : part;
+            chunk.across = own->rows ? part : mine;
+            chunk.next = shared_part(shared, parts, i + 1);
+            if (part.begin == part.end) continue;
+            multiply_chunk(team, &chunk);
+            if (own->from + own->depth == k && team->list && team->list->after) tell(team, &chunk);
+        }
     }
 }
 
-/* Panels of rows and of columns that fit into memory at once: all of one side if that leaves as
- * much for the other. */
-static void share_memory(const GemmTeam *team, const Side *rows, const Side *cols, int64_t depth,
-                         int64_t *high, int64_t *wide) {
-    int64_t line = depth * (int64_t)sizeof(real) + (int64_t)sizeof(Panel);
-    int64_t lines = ((int64_t)team->bytes - 2 * MEMORY_ALIGN) / line;
-    int64_t m = rows->panels * rows->width, n = cols->panels * cols->width;
-    int64_t most = m + n <= lines ? m : m <= lines / 2 ? m : n <= lines / 2 ? lines - n : lines / 2;
-    *high = least(rows->panels, most / rows->width);
-    *wide = least(cols->panels, (lines - *high * rows->width) / cols->width);
-    if (rows->group->pairs) *wide -= *wide % 2;
+/* A thread's own memory: packed lines, then their panels. */
+static int64_t own_bytes(void) {
+    return (int64_t)memory_aligned(OWN_LINES * OWN_DEPTH * sizeof(real) +
+                                   OWN_LINES * sizeof(Panel));
 }
 
-static void lay_out(const GemmTeam *team, Side *rows, Side *cols, int64_t high, int64_t wide,
-                    int64_t depth) {
-    char *at = (char *)team->memory;
-    cols->packed = (real *)(void *)at;
-    at += wide * cols->width * depth * (int64_t)sizeof(real);
-    rows->packed = (real *)(void *)at;
-    at += memory_aligned((size_t)(high * rows->width * depth) * sizeof(real));
-    rows->panel = (Panel *)(void *)at;
-    cols->panel = rows->panel + high;
+static void lay_out(const GemmTeam *team, Side *own, Side *shared, int64_t panels, int64_t depth) {
+    char *at = (char *)team->memory + omp_get_thread_num() * own_bytes();
+    own->packed = (real *)(void *)at;
+    own->panel = (Panel *)(void *)(own->packed + OWN_LINES * OWN_DEPTH);
+    at = (char *)team->memory + team->threads * own_bytes();
+    shared->packed = (real *)(void *)at;
+    at += memory_aligned((size_t)(panels * shared->width * depth) * sizeof(real));
+    shared->panel = (Panel *)(void *)at;
+}
+
+/* How much of the shared side is packed at a time: all of it if memory has room for that at
+ * SHARED_DEPTH, deeper where there is more. */
+static void share_memory(const GemmTeam *team, const Side *shared, int64_t k, int64_t *panels,
+                         int64_t *depth) {
+    int64_t room = (int64_t)team->bytes - team->threads * own_bytes() - MEMORY_ALIGN;
+    int64_t lines = shared->panels * shared->width, panel = (int64_t)sizeof(Panel);
+    int64_t most = (room / lines - panel) / (int64_t)sizeof(real) / GEMM_BLOCK * GEMM_BLOCK;
+    *depth = least(k, most > SHARED_DEPTH ? most : SHARED_DEPTH);
+    int64_t fit = room / ((*depth * (int64_t)sizeof(real) + panel) * shared->width);
+    *panels = least(shared->panels, fit);
+    if (step_of(shared) == 2) *panels -= *panels % 2;
+}
+
+/* Packs the shared side, by all threads, then goes through the other. */
+static void run_packed(GemmTeam *team, int64_t *base, Side *own, Side *shared) {
+    int64_t i, count = shared->end - shared->begin;
+    while ((i = take(team, base, count_pieces(team, shared, count))) >= 0) {
+        Range piece = find_piece(team, shared, count, i);
+        pack(team->kernel, shared, piece.begin, piece.end);
+    }
+    while ((i = take(team, base, count_pieces(team, own, own->panels))) >= 0) {
+        Range piece = find_piece(team, own, own->panels, i);
+        own->begin = piece.begin;
+        own->end = piece.end;
+        multiply_piece(team, own, shared);
+    }
 }
 
 void gemm_group_run(GemmTeam *team, const GemmGroup *group, int64_t *base) {
     Side rows = side_of(group, true, team->kernel), cols = side_of(group, false, team->kernel);
-    int64_t k = group->call->k, most = least(k, DEPTH), high, wide, i;
-    share_memory(team, &rows, &cols, most, &high, &wide);
-    lay_out(team, &rows, &cols, high, wide, most);
-    for (cols.begin = 0; cols.begin < cols.panels; cols.begin = cols.end) {
-        cols.end = least(cols.begin + wide, cols.panels);
-        for (int64_t p = 0; p < k; p += most) {
-            int64_t depth = least(k - p, most);
-            for (rows.begin = 0; rows.begin < rows.panels; rows.begin = rows.end) {
-                rows.end = least(rows.begin + high, rows.panels);
-                int64_t right = rows.begin == 0 ? batches(&cols) : 0;
-                while ((i = take(team, base, right + batches(&rows))) >= 0) {
-                    bool is_right = i < right;
-                    pack_batch(team, is_right ? &cols : &rows, is_right ? i : i - right, p, depth);
-                }
-                multiply_packed(team, base, &rows, &cols, p, depth);
-            }
+    bool few_rows = 4 * rows.panels * rows.width < cols.panels * cols.width;
+    Side *shared = few_rows ? &rows : &cols, *own = few_rows ? &cols : &rows;
+    int64_t k = group->call->k, panels, depth;
+    share_memory(team, shared, k, &panels, &depth);
+    lay_out(team, own, shared, panels, depth);
+    for (shared->begin = 0; shared->begin < shared->panels; shared->begin = shared->end) {
+        shared->end = least(shared->begin + panels, shared->panels);
+        for (shared->from = 0; shared->from < k; shared->from += depth) {
+            shared->depth = least(k - shared->from, depth);
+            run_packed(team, base, own, shared);
         }
     }
 }
 
 size_t gemm_scratch(void) {
-    return memory_aligned(SCRATCH_LINES * (DEPTH * sizeof(real) + sizeof(Panel))) +
+    return (size_t)own_bytes() + memory_aligned(SHARED_SIZE * sizeof(real) +
+                                                SHARED_SIZE / SHARED_DEPTH * sizeof(Panel)) +
            2 * MEMORY_ALIGN;
 }

@@ -24,9 +24,10 @@ typedef struct {
     int rows, cols;          /* of a micro-tile */
     bool (*runs_here)(void); /* on this core */
     /* c [high, cols] = alpha * sum, or += where `add`; `high` at most `rows`; a is packed
-     * [k, rows], b [k, cols]; k at most GEMM_BLOCK. */
+     * [k, rows], b [k, cols]; k at most GEMM_BLOCK. `ahead`: what is read soon, 64 bytes for every
+     * 8 lines of k, to be called into the second cache level meanwhile. */
     void (*multiply)(int high, int64_t k, const real *a, const real *b, real alpha, bool add,
-                     real *c, int64_t ldc);
+                     real *c, int64_t ldc, const real *ahead);
     /* out: panels [k, width] of x [count, k]^T or of x [k, count], `width` columns (rows or cols)
      * in each; zeros beyond `count` in the last. */
     void (*pack_rows)(const real *x, int64_t ldx, int64_t count, int64_t k, int width, real *out);

@@ -13,7 +13,8 @@ enum { TILE_ROWS = 4, TILE_COLS = 16 };
 #endif
 
 static void multiply(int rows, int64_t k, const real *a, const real *b, real alpha, bool add,
-                     real *c, int64_t ldc) {
+                     real *c, int64_t ldc, const real *ahead) {
+    (void)ahead;
     real sum[TILE_ROWS][TILE_COLS];
     memset(sum, 0, sizeof sum);
     for (int64_t p = 0; p < k; p++)
