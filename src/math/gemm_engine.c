@@ -203,33 +203,23 @@ static int64_t take(GemmTeam *team, int64_t *base, int64_t count) {
 /* Panels that go together. */
 static int step_of(const Side *side) { return side->group->pairs && !side->rows ? 2 : 1; }
 
-/* Of `count` panels the piece that begins at `begin`: less and less for each thread, so that all
- * end at about the same time. */
-static int64_t piece_size(const GemmTeam *team, const Side *side, int64_t count, int64_t begin) {
-    int step = step_of(side);
-    int64_t most = OWN_LINES / (side->width * step), rest = (count - begin) / step;
-    if (team->threads > 1 && rest / (2 * team->threads) < most) most = rest / (2 * team->threads);
-    return step * (most < 1 ? 1 : least(most, rest));
-}
-
+/* In how many pieces all threads share `count` panels: as many for each, and small enough to be
+ * packed by one. */
 static int64_t count_pieces(const GemmTeam *team, const Side *side, int64_t count) {
-    int64_t pieces = 0;
-    for (int64_t at = 0; at < count; at += piece_size(team, side, count, at)) pieces++;
-    return pieces;
+    int64_t most = OWN_LINES / (side->width * step_of(side)), groups = count / step_of(side);
+    return least(groups, parts_of(groups, most * team->threads) * team->threads);
 }
 
-static Range find_piece(const GemmTeam *team, const Side *side, int64_t count, int64_t i) {
-    int64_t at = 0;
-    while (i-- > 0) at += piece_size(team, side, count, at);
-    return (Range){at, at + piece_size(team, side, count, at)};
+static Range find_piece(const Side *side, int64_t count, int64_t pieces, int64_t i) {
+    int step = step_of(side);
+    Range piece = shard_range(count / step, (int)pieces, (int)i);
+    return (Range){piece.begin * step, piece.end * step};
 }
 
 /* Of what is packed of the shared side, part i of `parts`; none beyond. */
 static Range shared_part(const Side *shared, int64_t parts, int64_t i) {
-    int64_t step = step_of(shared);
-    Range part = {0, 0};
-    if (i < parts) part = shard_range((shared->end - shared->begin) / step, (int)parts, (int)i);
-    return (Range){part.begin * step, part.end * step};
+    if (i == parts) return (Range){0, 0};
+    return find_piece(shared, shared->end - shared->begin, parts, i);
 }
 
 /* A piece of `own`, packed by this thread, against all that is packed of `shared`. */
@@ -287,13 +277,14 @@ static void share_memory(const GemmTeam *team, const Side *shared, int64_t k, in
 
 /* Packs the shared side, by all threads, then goes through the other. */
 static void run_packed(GemmTeam *team, int64_t *base, Side *own, Side *shared) {
-    int64_t i, count = shared->end - shared->begin;
-    while ((i = take(team, base, count_pieces(team, shared, count))) >= 0) {
-        Range piece = find_piece(team, shared, count, i);
+    int64_t count = shared->end - shared->begin, pieces = count_pieces(team, shared, count), i;
+    while ((i = take(team, base, pieces)) >= 0) {
+        Range piece = find_piece(shared, count, pieces, i);
         pack(team->kernel, shared, piece.begin, piece.end);
     }
-    while ((i = take(team, base, count_pieces(team, own, own->panels))) >= 0) {
-        Range piece = find_piece(team, own, own->panels, i);
+    pieces = count_pieces(team, own, own->panels);
+    while ((i = take(team, base, pieces)) >= 0) {
+        Range piece = find_piece(own, own->panels, pieces, i);
         own->begin = piece.begin;
         own->end = piece.end;
         multiply_piece(team, own, shared);
