@@ -75,7 +75,8 @@ void gemm_list_release(GemmList *list);
 /* 0 or WEFT_RUNTIME (no memory). */
 int gemm_list_add(GemmList *list, const GemmCall *product);
 
-/* Runs all products on `threads` OpenMP threads, which share memory of gemm_scratch() or more. */
+/* Runs all products on `threads` OpenMP threads, which share `bytes` of memory: gemm_scratch() for
+ * each or more. */
 void gemm_list_run(GemmList *list, int threads, void *memory, size_t bytes);
 
 /* The same product by one call of BLAS: other bits. For the bench and for tests. */

@@ -253,7 +253,8 @@ static int64_t own_bytes(void) {
 }
 
 static void lay_out(const GemmTeam *team, Side *own, Side *shared, int64_t panels, int64_t depth) {
-    char *at = (char *)team->memory + omp_get_thread_num() * own_bytes();
+    int thread = team->threads > 1 ? omp_get_thread_num() : 0; /* of the team */
+    char *at = (char *)team->memory + thread * own_bytes();
     own->packed = (real *)(void *)at;
     own->panel = (Panel *)(void *)(own->packed + OWN_LINES * OWN_DEPTH);
     at = (char *)team->memory + team->threads * own_bytes();
@@ -308,7 +309,7 @@ void gemm_group_run(GemmTeam *team, const GemmGroup *group, int64_t *base) {
 }
 
 size_t gemm_scratch(void) {
-    return (size_t)own_bytes() + memory_aligned(SHARED_SIZE * sizeof(real) +
-                                                SHARED_SIZE / SHARED_DEPTH * sizeof(Panel)) +
+    return (size_t)own_bytes() +
+           memory_aligned(SHARED_SIZE * sizeof(real) + SHARED_SIZE / SHARED_DEPTH * sizeof(Panel)) +
            2 * MEMORY_ALIGN;
 }

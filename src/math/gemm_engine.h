@@ -1,8 +1,10 @@
-/* How the products of a group of calls are computed: packed once, then chunk by chunk of C.
+/* How the products of a group of calls are computed: one side, A or B, is shared, the other gone
+ * through piece by piece.
  *
- * All of A and of B that memory has room for is packed, by all threads; then threads take chunks of
- * C, each small enough to stay in the second cache level while k goes by. Which thread takes what
- * changes no bit (gemm_kernel.h). */
+ * As much of the shared side as memory has room for is packed by all threads. Then each thread
+ * takes pieces of the other side, packs them for itself, and multiplies them by all of what is
+ * shared, chunk by chunk of C: the piece and the chunk stay in its second cache level. Which thread
+ * takes what changes no bit (gemm_kernel.h). */
 #ifndef WEFT_MATH_GEMM_ENGINE_H
 #define WEFT_MATH_GEMM_ENGINE_H
 

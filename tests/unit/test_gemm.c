@@ -69,16 +69,19 @@ static double element(const GemmCall *p, int64_t i, int64_t j, double c_before, 
     return sum;
 }
 
-static char *scratch;
+enum { MOST_THREADS = 4 };
+
+static char *scratch; /* for each of MOST_THREADS */
 
 static void setup(void) {
     ck_assert_msg(!gemm_setup(), "%s", error_message());
-    if (!scratch) scratch = memory_allocate(gemm_scratch(), "scratch");
+    if (!scratch) scratch = memory_allocate(MOST_THREADS * gemm_scratch(), "scratch");
     ck_assert_ptr_nonnull(scratch);
 }
 
 static void run(GemmList *list, int threads) {
-    gemm_list_run(list, threads, scratch, gemm_scratch());
+    ck_assert_int_le(threads, MOST_THREADS);
+    gemm_list_run(list, threads, scratch, (size_t)threads * gemm_scratch());
     gemm_list_clear(list);
 }
 
@@ -145,6 +148,52 @@ START_TEST(products_are_what_they_are_defined_to_be) {
 }
 END_TEST
 
+static bool same_result(const GemmCall *x, const GemmCall *y) {
+    for (int64_t i = 0; i < x->m; i++) {
+        if (!array_same(x->c + i * x->ldc, y->c + i * y->ldc, x->n)) return false;
+    }
+    return true;
+}
+
+/* Sides of which not all lines, and of those not all of k, are packed at once; some elements. */
+START_TEST(products_beyond_memory_are_what_they_are_defined_to_be) {
+    setup();
+    for (int form = 0; form < FORMS; form++) {
+        Product p = product_make((GemmForm)form, 1210, 3000, 2100, form == GEMM_TN, 3);
+        Product before = product_make((GemmForm)form, 1210, 3000, 2100, form == GEMM_TN, 3);
+        GemmList list = {0};
+        ck_assert_uint_lt(gemm_scratch(), 3000 * 2100 * sizeof(real));
+        ck_assert_int_eq(gemm_list_add(&list, &p.call), 0);
+        run(&list, 1);
+        for (int64_t i = 0; i < p.call.m; i += 61)
+            for (int64_t j = i % 89; j < p.call.n; j += 89)
+                ck_assert_msg(p.call.c[i * p.call.ldc + j] ==
+                                  defined_element(&p.call, i, j, before.call.c[i * p.call.ldc + j]),
+                              "form %d (%d, %d)", form, (int)i, (int)j);
+        gemm_list_release(&list);
+        product_free(&p);
+        product_free(&before);
+    }
+}
+END_TEST
+
+/* Each thread of a parallel region with a product and scratch of its own. */
+START_TEST(threads_multiply_side_by_side) {
+    setup();
+    Product want = product_make(GEMM_NT, 130, 300, 520, false, 3), p[MOST_THREADS];
+    for (int i = 0; i < MOST_THREADS; i++) p[i] = product_make(GEMM_NT, 130, 300, 520, false, 3);
+    gemm_call(&want.call, scratch);
+#pragma omp parallel for num_threads(MOST_THREADS) schedule(static, 1)
+    for (int i = 0; i < MOST_THREADS; i++)
+        gemm_call(&p[i].call, scratch + (size_t)i * gemm_scratch());
+    for (int i = 0; i < MOST_THREADS; i++) {
+        ck_assert_msg(same_result(&want.call, &p[i].call), "thread %d", i);
+        product_free(&p[i]);
+    }
+    product_free(&want);
+}
+END_TEST
+
 START_TEST(empty_products_are_zero) {
     GemmList list = {0};
     setup();
@@ -168,13 +217,6 @@ START_TEST(empty_products_are_zero) {
     gemm_list_release(&list);
 }
 END_TEST
-
-static bool same_result(const GemmCall *x, const GemmCall *y) {
-    for (int64_t i = 0; i < x->m; i++) {
-        if (!array_same(x->c + i * x->ldc, y->c + i * y->ldc, x->n)) return false;
-    }
-    return true;
-}
 
 START_TEST(bits_depend_on_neither_stride_nor_alignment_nor_repetition) {
     static const int shape[][3] = {{64, 43, 172}, {300, 256, 96}, {129, 65, 700}, {1, 256, 64}};
@@ -404,13 +446,14 @@ START_TEST(a_kernel_that_is_not_there_is_named) {
 END_TEST
 
 int main(void) {
-    return run_suite("gemm",
-                     TESTS(products_are_what_they_are_defined_to_be, empty_products_are_zero,
-                           bits_depend_on_neither_stride_nor_alignment_nor_repetition,
-                           a_part_has_the_bits_of_the_whole,
-                           a_list_gives_the_same_bits_on_any_number_of_threads,
-                           what_is_packed_in_turns_has_the_bits_of_small_parts,
-                           each_element_is_told_of_once_when_it_is_done,
-                           a_list_that_is_filled_again_does_not_allocate,
-                           another_order_has_other_bits, a_kernel_that_is_not_there_is_named));
+    return run_suite(
+        "gemm",
+        TESTS(products_are_what_they_are_defined_to_be, empty_products_are_zero,
+              bits_depend_on_neither_stride_nor_alignment_nor_repetition,
+              a_part_has_the_bits_of_the_whole, a_list_gives_the_same_bits_on_any_number_of_threads,
+              products_beyond_memory_are_what_they_are_defined_to_be, threads_multiply_side_by_side,
+              what_is_packed_in_turns_has_the_bits_of_small_parts,
+              each_element_is_told_of_once_when_it_is_done,
+              a_list_that_is_filled_again_does_not_allocate, another_order_has_other_bits,
+              a_kernel_that_is_not_there_is_named));
 }
