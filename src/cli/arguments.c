@@ -28,6 +28,8 @@ enum {
     KEY_SEED = 'S',
     KEY_RANKS = 'n',
     KEY_AGAINST = 'A',
+    KEY_NET = 'W',
+    KEY_NODE_RANKS = 'z',
     KEY_TOLERANCE = 'x',
     KEY_CLOSENESS = 'X',
     KEY_VERBOSE = 'v',
@@ -71,7 +73,14 @@ static const struct argp_option all_options[] = {
     {"prompt", KEY_PROMPT + HIDDEN, "TEXT", 0, "what the text begins with", 0},
     {"temperature", KEY_TEMPERATURE + HIDDEN, "X", 0, "0 takes the likeliest byte (0.8)", 0},
     {"seed", KEY_SEED + HIDDEN, "N", 0, "of the random choices (1)", 0},
-    {"ranks", KEY_RANKS + HIDDEN, "N", 0, "plan for so many ranks (1)", 0},
+    {"ranks", KEY_RANKS + HIDDEN, "N[,N...]", 0, "plan for so many ranks (1); a list wants --net",
+     0},
+    {"net", KEY_NET + HIDDEN, "LATENCY,BANDWIDTH", 0,
+     "predicts the time of a step on each number of ranks, from what this machine does in some "
+     "seconds and a network between nodes, like 2us,10GB/s: ns, us, ms or s, and B/s, kB/s, MB/s, "
+     "GB/s, kbit/s, Mbit/s or Gbit/s (`weft ping` measures one)",
+     0},
+    {"ranks-per-node", KEY_NODE_RANKS + HIDDEN, "N", 0, "of that prediction (1)", 0},
     {"against", KEY_AGAINST + HIDDEN, "OTHER", 0,
      "the FFN of another config (--set isn't for it) beside this one's", 0},
     {"tolerance", KEY_TOLERANCE + HIDDEN, "X", 0,
@@ -150,11 +159,33 @@ static double parse_number(struct argp_state *state, const char *option, const c
     return value;
 }
 
+/* Whole numbers with commas between them. */
+static void parse_ranks(Arguments *a, const char *text, struct argp_state *state) {
+    const char *at = text;
+    a->ranks_count = 0;
+    for (char end = ','; end == ','; at++) {
+        char *after;
+        long ranks = strtol(at, &after, 10);
+        end = *after;
+        if (after == at || (end && end != ',') || ranks < 1 || ranks > INT32_MAX)
+            argp_error(state,
+                       "--ranks %s: a whole number from 1 on is expected, or several with commas "
+                       "between them",
+                       text);
+        if (a->ranks_count == ARGUMENTS_RANKS)
+            argp_error(state, "--ranks %s: at most %d numbers are possible", text, ARGUMENTS_RANKS);
+        a->ranks[a->ranks_count++] = (int)ranks;
+        at = after;
+    }
+}
+
 /* One path, or two where path_name is two words. */
 static bool wants_two(const Arguments *a) { return strchr(a->path_name, ' ') != NULL; }
 
 static error_t take_path(Arguments *a, const char *text, struct argp_state *state) {
-    if (!a->path) {
+    if (!*a->path_name) {
+        argp_error(state, "%s: nothing is expected", text);
+    } else if (!a->path) {
         a->path = text;
     } else if (wants_two(a) && !a->other) {
         a->other = text;
@@ -166,6 +197,7 @@ static error_t take_path(Arguments *a, const char *text, struct argp_state *stat
 }
 
 static void check_paths(const Arguments *a, struct argp_state *state) {
+    if (!*a->path_name) return;
     if (!a->path || (wants_two(a) && !a->other))
         argp_error(state, "%s %s expected", a->path_name, wants_two(a) ? "are" : "is");
 }
@@ -230,7 +262,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_COMPARED + HIDDEN:
     case KEY_SAME_AS + HIDDEN:
     case KEY_AGAINST + HIDDEN: a->against = text; return 0;
-    case KEY_RANKS + HIDDEN: a->ranks = (int)parse_integer(state, "ranks", text, 1); return 0;
+    case KEY_RANKS + HIDDEN: parse_ranks(a, text, state); return 0;
+    case KEY_NET + HIDDEN: a->net = text; return 0;
+    case KEY_NODE_RANKS + HIDDEN:
+        a->node_ranks = (int)parse_integer(state, "ranks-per-node", text, 1);
+        return 0;
 #ifdef WEFT_FAULTS
     case KEY_INJECT + HIDDEN:
         if (fault_parse(text)) argp_error(state, "%s", error_message());
@@ -283,7 +319,8 @@ void arguments_parse(Arguments *arguments, int argc, char **argv, const char *op
                              .seed = 1,
                              .prompt = "",
                              .temperature = 0.8,
-                             .ranks = 1,
+                             .ranks = {1},
+                             .ranks_count = 1,
                              .pairs = BENCH_PAIRS,
                              .bound = GRADCHECK_BOUND,
                              .samples = GRADCHECK_SAMPLES};

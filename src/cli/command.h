@@ -7,7 +7,7 @@
 #include "comm/comm.h"
 #include "config/config.h"
 
-enum { ARGUMENTS_SETS = 64 };
+enum { ARGUMENTS_SETS = 64, ARGUMENTS_RANKS = 6 };
 
 /* What any command line can say; each command takes the options of its own list. */
 typedef struct {
@@ -15,7 +15,10 @@ typedef struct {
     const char *other;               /* the second path, where path_name is two words: "A B" */
     const char *set[ARGUMENTS_SETS]; /* --set */
     int sets;
-    int tp, dp, ranks;
+    int tp, dp;
+    int ranks[ARGUMENTS_RANKS], ranks_count; /* numbers of ranks */
+    int node_ranks;                          /* on each node */
+    const char *net;                         /* LATENCY,BANDWIDTH */
     const char *resume;
     const char *against; /* what to compare with: a config, a file, a checkpoint */
     int64_t stop_at, bytes, seed;
@@ -38,11 +41,11 @@ typedef struct {
 } Arguments;
 
 /* Parses `options`, a string of option letters: s set, t tp, d dp, r resume, e stop-at, b bytes, p
- * prompt, T temperature, S seed, n ranks, A against, x, X tolerance, v verbose, D deep, q static, P
- * pieces, G tensor, M data, o out, y dry-run, B bound, m samples, I input, R first, C against (a
- * file), u training. Of bench: j part, J pairs, V serve. Of convert: F from, O to, f from-names, N
- * names, a against, h shards, k ranks, w out. Prints usage and exits with 2 on a bad command line,
- * as every rank would say the same. */
+ * prompt, T temperature, S seed, n ranks, W net, z ranks-per-node, A against, x, X tolerance, v
+ * verbose, D deep, q static, P pieces, G tensor, M data, o out, y dry-run, B bound, m samples, I
+ * input, R first, C against (a file), u training. Of bench: j part, J pairs, V serve. Of convert: F
+ * from, O to, f from-names, N names, a against, h shards, k ranks, w out. Prints usage and exits
+ * with 2 on a bad command line, as every rank would say the same. */
 void arguments_parse(Arguments *arguments, int argc, char **argv, const char *options,
                      const char *path_name, const char *summary);
 
@@ -74,6 +77,7 @@ int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_ping(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_verify(int argc, char **argv);
 int command_reshard(int argc, char **argv);

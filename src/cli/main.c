@@ -20,6 +20,8 @@ static const Command commands[] = {
     {"generate", "DIR", "text written by a checkpoint (mpirun)", command_generate},
     {"plan", "CONFIG", "parameters, layout and memory, without running", command_plan},
     {"bench", "CONFIG", "a training step, or part of one, against sgemm (mpirun)", command_bench},
+    {"ping", "", "latency and bandwidth between the first rank and the last (mpirun)",
+     command_ping},
     {"inspect", "DIR", "what a checkpoint holds, and its fingerprint", command_inspect},
     {"verify", "DIR", "re-read a checkpoint; exit 1 naming what is damaged", command_verify},
     {"diff", "A B", "how far two checkpoints are apart; exit 1 when they differ", command_diff},

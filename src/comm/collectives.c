@@ -30,14 +30,14 @@ void comm_counters_reset(Grid *grid) { memset(&grid->counters, 0, sizeof grid->c
 static int chunk_of(int64_t left) { return (int)(left < COMM_CHUNK ? left : COMM_CHUNK); }
 
 void comm_barrier(Grid *grid, Group group) {
-    if (group_size(grid, group) == 1) return;
+    if (!group_meets(grid, group)) return;
     double start = comm_enter(grid, group, "barrier");
     MPI_Barrier(comm_of(grid, group));
     comm_leave(grid, 0, start);
 }
 
 void comm_broadcast(Grid *grid, Group group, void *bytes, size_t size, int root) {
-    if (group_size(grid, group) == 1) return;
+    if (!group_meets(grid, group)) return;
     double start = comm_enter(grid, group, "broadcast");
     int64_t total = (int64_t)size;
     for (int64_t at = 0; at < total; at += COMM_CHUNK)
@@ -47,7 +47,7 @@ void comm_broadcast(Grid *grid, Group group, void *bytes, size_t size, int root)
 
 void comm_await(Grid *grid, Group group, int64_t *number) {
     static const double nap = 0.5e-3;
-    if (group_size(grid, group) == 1) return;
+    if (!group_meets(grid, group)) return;
     MPI_Request request;
     int done = 0;
     comm_tell(grid, group, "waiting for the first rank's number");
@@ -59,7 +59,7 @@ void comm_await(Grid *grid, Group group, int64_t *number) {
 /* Element by element over the ranks, in place; only for operations whose order doesn't matter. */
 static void reduce(Grid *grid, Group group, const char *what, void *values, int64_t count,
                    MPI_Datatype type, MPI_Op operation) {
-    if (group_size(grid, group) == 1) return;
+    if (!group_meets(grid, group)) return;
     double start = comm_enter(grid, group, what);
     int width;
     MPI_Type_size(type, &width);
@@ -106,7 +106,7 @@ static void flip_all(real *values, int64_t count) {
 }
 
 void comm_max_real(Grid *grid, Group group, real *values, int64_t count) {
-    if (group_size(grid, group) == 1) return;
+    if (!group_meets(grid, group)) return;
     for (int64_t i = 0; i < count; i++)
         if (isnan(values[i])) values[i] = (real)fabs(NAN); /* one NaN, above infinity */
     flip_all(values, count);
@@ -148,7 +148,7 @@ void comm_sum_hash(Grid *grid, Group group, Hash128 *hash) {
 
 void comm_gather_all(Grid *grid, Group group, const void *mine, size_t size, void *all) {
     int ranks = group_size(grid, group);
-    if (ranks == 1) {
+    if (!group_meets(grid, group)) {
         memcpy(all, mine, size);
         return;
     }
@@ -190,19 +190,20 @@ static void move_piece(Moves *moves, const Piece *piece, bool sends) {
 }
 
 void comm_move(Grid *grid, Group group, const Piece *pieces, int64_t count) {
-    int rank = group_rank(grid, group), ranks = group_size(grid, group);
-    double start = ranks > 1 ? comm_enter(grid, group, "exchange of pieces") : 0;
+    int rank = group_rank(grid, group);
+    bool meets = group_meets(grid, group);
+    double start = meets ? comm_enter(grid, group, "exchange of pieces") : 0;
     int64_t received = 0;
-    Moves moves = {.comm = ranks > 1 ? comm_of(grid, group) : MPI_COMM_NULL};
+    Moves moves = {.comm = meets ? comm_of(grid, group) : MPI_COMM_NULL};
     for (const Piece *piece = pieces; piece < pieces + count; piece++) {
         bool sends = piece->source == rank, receives = piece->target == rank;
         if (sends && receives) {
             if (piece->size) memmove(piece->to, piece->from, piece->size);
-        } else if (sends || receives) {
+        } else if (meets && (sends || receives)) {
             move_piece(&moves, piece, sends);
             if (receives) received += (int64_t)piece->size;
         }
     }
     moves_finish(&moves);
-    if (ranks > 1) comm_leave(grid, received, start);
+    if (meets) comm_leave(grid, received, start);
 }

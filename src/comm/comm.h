@@ -26,6 +26,7 @@ typedef struct Grid {
     int tp, dp;
     int tensor_rank, data_rank; /* -1 on surplus ranks */
     bool surplus;
+    bool alone;           /* the others aren't there: see grid_alone */
     struct GridMpi *mpi;  /* communicators, owned by comm */
     Watch *watch;         /* told of every collective; NULL: none. The caller's. */
     Stopwatch *stopwatch; /* the same, of the time in those that are counted */
@@ -38,6 +39,9 @@ typedef struct Grid {
 
 /* A grid of one rank without MPI, for tools: every collective returns at once. Nothing to stop. */
 void grid_serial(Grid *grid);
+/* One rank of tp x dp whose others aren't there, without MPI, to time what it does by itself: all
+ * collectives return at once, and a sum is whatever this rank has of it. Nothing to stop. */
+void grid_alone(Grid *grid, int tp, int dp, int tensor_rank, int data_rank);
 
 /* MPI_Init_thread (funneled; left out when MPI is running already) and the world alone: until
  * grid_open the other groups consist of this rank. A program that no launcher has started is a
@@ -58,6 +62,8 @@ int grid_wait_surplus(Grid *grid, int status);
 
 int group_rank(const Grid *grid, Group group);
 int group_size(const Grid *grid, Group group);
+/* Whether there is anybody to talk to. */
+bool group_meets(const Grid *grid, Group group);
 
 /* Everybody passes 0 or a negative code (message set where it was seen). When one failed, all get
  * the code and the message of the lowest failing rank, marked as agreed. The message becomes

@@ -120,6 +120,8 @@ static int choose_kind(Exchange *exchange, const ExchangeSpec *spec) {
     exchange->kind = &exchange_messages;
     if (exchange->plan.ranks == 1)
         exchange->kind = &exchange_none;
+    else if (exchange->grid->alone)
+        exchange->kind = &exchange_alone;
     else if (spec->reduction == REDUCTION_ALLREDUCE)
         exchange->kind = &exchange_allreduce;
     if (exchange->kind != &exchange_messages || transport == TRANSPORT_MESSAGES) return 0;
@@ -254,7 +256,7 @@ static void gather_doubles(Exchange *exchange, const double *partial, int64_t st
 
 int exchange_sum_doubles(Exchange *exchange, const double *partial, int64_t count, double *total) {
     const ExchangePlan *plan = &exchange->plan;
-    if (plan->ranks == 1) {
+    if (!group_meets(exchange->grid, exchange->group)) {
         if (count > 0) memmove(total, partial, (size_t)count * sizeof(double));
         return 0;
     }
@@ -294,4 +296,8 @@ int64_t exchange_received_predicted(const ExchangeSpec *spec, int rank) {
 int64_t exchange_doubles_received_predicted(const ExchangeSpec *spec, int rank, int64_t count) {
     ExchangePlan plan = exchange_plan(spec);
     return doubles_received(&plan, rank, count);
+}
+
+int64_t exchange_doubles_calls(int64_t count) {
+    return (count + EXCHANGE_DOUBLES - 1) / EXCHANGE_DOUBLES;
 }

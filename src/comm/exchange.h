@@ -85,6 +85,8 @@ size_t exchange_bytes_predicted(const ExchangeSpec *spec, int rank);
  * the axis lies on one rank. MPI isn't needed. */
 int64_t exchange_received_predicted(const ExchangeSpec *spec, int rank);
 int64_t exchange_doubles_received_predicted(const ExchangeSpec *spec, int rank, int64_t count);
+/* Rounds that an exchange_sum_doubles of `count` numbers takes. */
+int64_t exchange_doubles_calls(int64_t count);
 
 /* Sums left[i] += right[i] over [n] on `threads` threads: the tree's node. */
 void tree_add(real *left, const real *right, int64_t n, int threads);

@@ -67,7 +67,7 @@ struct ExchangeKind {
     void (*sum)(Exchange *exchange, int64_t elements);
 };
 
-extern const ExchangeKind exchange_window, exchange_messages, exchange_allreduce;
+extern const ExchangeKind exchange_window, exchange_messages, exchange_allreduce, exchange_alone;
 
 #ifdef WEFT_REAL64
 #define MPI_REAL_TYPE MPI_DOUBLE

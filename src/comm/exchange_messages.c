@@ -112,6 +112,18 @@ const ExchangeKind exchange_messages = {
     own_partial,    messages_sum,
 };
 
+/* Of a rank whose others aren't there: its partials lie as they would. */
+static size_t alone_bytes(const ExchangePlan *plan, int rank) {
+    return (size_t)own_elements(plan, rank) * sizeof(real);
+}
+
+static void alone_sum(Exchange *exchange, int64_t elements) { (void)exchange, (void)elements; }
+
+const ExchangeKind exchange_alone = {
+    "none", "sum of a rank alone", alone_bytes, memory_fits, memory_open,
+    NULL,   own_partial,           alone_sum,
+};
+
 /* A rank without partials has zeros to give: in y, or in a place of their own. */
 static size_t allreduce_bytes(const ExchangePlan *plan, int rank) {
     int64_t elements = own_elements(plan, rank);

@@ -65,7 +65,7 @@ static int check_spec(const Grid *grid, const GatherSpec *spec) {
 /* *window: whether there will be one, the same on all ranks. Collective over the grid. */
 static int choose(Grid *grid, const GatherSpec *spec, bool *window) {
     *window = false;
-    if (!wants_window(spec)) return 0;
+    if (!wants_window(spec) || grid->alone) return 0;
     size_t bytes = window_bytes(spec, group_rank(grid, spec->group));
     return window_choose(grid, spec->group, bytes, spec->transport == TRANSPORT_WINDOW, "rows",
                          window);
@@ -155,7 +155,7 @@ static void lose_rows(const Gather *gather) {
 }
 
 void gather_rows(Gather *gather) {
-    if (!gather || gather->rows.ranks == 1) return;
+    if (!gather || !group_meets(gather->grid, gather->group)) return;
     lose_rows(gather);
     int count[SHARD_MAX] = {0}, place[SHARD_MAX] = {0};
     double start = comm_enter(gather->grid, gather->group, "gather of rows");
@@ -179,8 +179,8 @@ void gather_scatter(Gather *gather, Tensor own) {
     int count[SHARD_MAX] = {0}, place[SHARD_MAX] = {0};
     list_parts(gather, count, place);
     const real *rows = gather->whole.data + place[gather->rank];
-    if (gather->rows.ranks == 1) {
-        tree_copy(own.data, rows, count[0], gather->threads);
+    if (!group_meets(gather->grid, gather->group)) {
+        tree_copy(own.data, rows, count[gather->rank], gather->threads);
         return;
     }
     double start = comm_enter(gather->grid, gather->group, "scatter of rows");

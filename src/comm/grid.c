@@ -14,6 +14,17 @@ static const double SURPLUS_NAP = 0.010; /* seconds between two looks of a waiti
 
 void grid_serial(Grid *grid) { *grid = (Grid){.world_size = 1, .node_ranks = 1, .tp = 1, .dp = 1}; }
 
+void grid_alone(Grid *grid, int tp, int dp, int tensor_rank, int data_rank) {
+    *grid = (Grid){.world_rank = data_rank * tp + tensor_rank,
+                   .world_size = tp * dp,
+                   .node_ranks = 1,
+                   .tp = tp,
+                   .dp = dp,
+                   .tensor_rank = tensor_rank,
+                   .data_rank = data_rank,
+                   .alone = true};
+}
+
 /* MPI's default handler ends the job as well, but with an exit code of its own. */
 static void end_job(MPI_Comm *comm, int *code, ...) {
     (void)comm;
@@ -169,4 +180,8 @@ int group_rank(const Grid *grid, Group group) {
 int group_size(const Grid *grid, Group group) {
     const int size[GROUP_COUNT] = {grid->world_size, grid->tp * grid->dp, grid->tp, grid->dp};
     return size[group];
+}
+
+bool group_meets(const Grid *grid, Group group) {
+    return !grid->alone && group_size(grid, group) > 1;
 }

@@ -108,7 +108,7 @@ void residual_bias_backward(Workspace *space, Tensor dy, real *gradient) {
 }
 
 void residual_gather(Grid *grid, Tensor x) {
-    if (group_size(grid, GROUP_TENSOR) > 1)
+    if (group_meets(grid, GROUP_TENSOR))
         comm_assemble(grid, GROUP_TENSOR, x.data,
                       ((int64_t)sizeof(real) * x.rows * x.cols + 7) / 8);
 }

@@ -51,6 +51,68 @@ passes "64 ranks fit" fits
 passes "64 ranks in few lines" test "$(wc -l <"$out")" -lt 70
 
 
+# ---- predictions: what they say, never how long
+fits_100() { ! grep -qE '.{101}' "$out"; }
+# rows N: so many rows of layouts with all their columns; the best first for each
+# number of ranks, of which some stay idle
+rows() {
+    local row='^ *[0-9]+ +[0-9]+ x [0-9]+ +[0-9]+ +[0-9]+\.[0-9]{4} +[0-9.]+ +[0-9.]+ % +[0-9.]+ % +[0-9.]+$'
+    [ "$(grep -cE "$row" "$out")" -eq "$1" ] || { echo "not $1 rows of layouts"; return 1; }
+    grep -E "$row" "$out" |
+        awk '$1 == ranks && $6 < last || $2 * $4 + $5 != $1 { exit 1 } { ranks = $1; last = $6 }'
+}
+# The parts of a step and their sum, in hundredths, of each column.
+adds_up() {
+    awk '/^the best layout/ { on = 1; next }
+        on && /^  all / { for (i = 2; i <= NF; i++) if ((d = $i - sum[i - 1]) > 0.05 || d < -0.05) exit 1; seen = 1; exit }
+        on { for (i = 0; i < count; i++) sum[count - i] += $(NF - i) }
+        END { exit !seen }' count="$1" "$out"
+}
+
+plan --net 2us,10GB/s --ranks 1,4,64
+passes "a prediction" ended 0 "1 thread; 1 rank on a node" "2 us, and 10 GB/s"
+if grep -q "as on 4: no more of them would be faster" "$out"; then wanted=4; else wanted=7; fi
+passes "rows of layouts" rows $wanted
+passes "parts add up" adds_up 3
+passes "a prediction fits" fits_100
+passes "where it stops" grep -qE "^(stops scaling at|scales to) [0-9]+ rank" "$out"
+plan --net 0s,1000GB/s --ranks 2 --tp 2 --dp 1 --ranks-per-node 2
+passes "one layout" ended 0 "2 ranks on a node" "2     2 x 1"
+passes "one row" rows 1
+plan --net 0s,1000GB/s --ranks 2,4 --tp 2 --dp 1
+passes "nothing for more ranks" ended 0 "4     2 x 1         2  as on 2: no more of them would be faster"
+plan --net 2us,10GB/s --ranks 64 --tp 9
+passes "more than the grid" ended 2 "--tp 9: between 1 and grid.tensor = 8 is possible"
+plan --net 2us,10GB/s --ranks 2 --set parallel.sequence=true --tp 2
+passes "rows of the stream shared out" ended 0 "2     2 x 1"
+plan --net 2us,10GB/s --ranks 2,1 --tp 2
+passes "too few ranks for --tp" ended 2 "needs 2 ranks"
+plan --net 2us --ranks 2
+passes "half a network" ended 2 "--net 2us: LATENCY,BANDWIDTH is expected" "like 2us,10GB/s"
+plan --net 2,10GB/s --ranks 2
+passes "no unit" ended 2 'the latency "2" has no unit' "ns, us, ms or s"
+plan --net 2us,10Gb --ranks 2
+passes "another unit" ended 2 'the bandwidth "10Gb" has a unit' "Gbit/s"
+plan --ranks 2,4
+passes "a list without a network" ended 2 "several numbers of --ranks" "--net LATENCY,BANDWIDTH is missing"
+plan --ranks 2 --ranks-per-node 2
+passes "nodes without a network" ended 2 "--ranks-per-node" "--net LATENCY,BANDWIDTH is missing"
+plan --net 2us,10GB/s --ranks 2,,4
+passes "a hole in the list" ended 2 "--ranks 2,,4: a whole number from 1 on is expected"
+for ranks in 0 -2 two 2.5 4, 2x 99999999999; do
+    plan --net 2us,10GB/s --ranks=$ranks
+    passes "--ranks $ranks" ended 2 "ranks $ranks: a whole number from 1 on is expected"
+done
+plan --net 2us,10GB/s --ranks 1,2,3,4,5,6,7
+passes "too many numbers" ended 2 "at most 6 numbers"
+plan --net 2us,10GB/s --ranks 2 --ranks-per-node 65
+passes "too many on a node" ended 2 "--ranks-per-node 65: at most 64"
+run "$weft" ping
+passes "a ping alone" ended 2 "two ranks are needed"
+run mpirun --timeout 60 -n 2 "$weft" ping
+passes "a ping" ended 0 "latency" "both ways at once"
+passes "as --net takes it" grep -qE '^--net [0-9.]+us,[0-9.]+GB/s$' "$out"
+
 # ---- launch/local, taken for other launchers
 out=$t/launch.out
 run launch/local eval runs/none

@@ -1,0 +1,38 @@
+/* What this machine does of a training step in how much time: the code of a rank's share itself,
+ * run in this process without MPI and without the other ranks (grid_alone). */
+#ifndef WEFT_RUN_RATES_H
+#define WEFT_RUN_RATES_H
+
+#include "base/stopwatch.h"
+#include "config/config.h"
+
+/* Ranks of one node that are measured side by side: they share caches, memory and clock rate. */
+typedef struct {
+    int threads; /* of a rank */
+    int at_once;
+} RatesNode;
+
+/* Seconds of a tensor-parallel rank. Regions end in sums that all wait for, so of each axis it is
+ * the rank that has most of it. */
+typedef struct {
+    double part[STEP_PARTS]; /* of a microbatch, all layers; nothing of gradients and optimizer */
+    double zero, add;        /* once through the gradients: zeroing them; adding others to them */
+    double norm, update;     /* of the gradient; of the parameters */
+} ShareRates;
+
+/* Measures some passes through as many layers as take about a second, and gives one that a
+ * quarter of them was faster than, as other programs may disturb some. The slowest of those at once
+ * counts. 0 or a negative code. */
+int rates_share(const Config *config, RatesNode node, int tp, ShareRates *rates);
+
+/* Of ranks that reach each other's memory. Blocks of a megabyte, and of many. */
+typedef struct {
+    double add[2],
+        copy[2]; /* seconds a byte of another's block, added to or copied into an own one */
+    double meet; /* a barrier of all */
+} MemoryRates;
+
+/* 0 or a negative code. */
+int rates_memory(RatesNode node, MemoryRates *rates);
+
+#endif
