@@ -7,23 +7,27 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* Blocks of several of these ask for them: the packing of products walks down columns, which costs
- * a miss of the TLB a line otherwise. */
-enum { HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 1 << 21 };
 
 size_t memory_aligned(size_t bytes) {
     return (bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
 }
 
+/* Large blocks lie on huge pages as far as they fill them, where the system has some. */
+static void *take(size_t size) {
+    void *block = NULL;
+    if (posix_memalign(&block, size < HUGE_PAGE ? MEMORY_ALIGN : HUGE_PAGE, size)) return NULL;
+    if (size >= HUGE_PAGE) (void)madvise(block, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    return block;
+}
+
 void *memory_allocate(size_t bytes, const char *what) {
     size_t size = memory_aligned(bytes ? bytes : 1);
-    size_t align = size < 2 * HUGE_PAGE ? MEMORY_ALIGN : HUGE_PAGE;
-    void *block = size < bytes ? NULL : aligned_alloc(align, size);
+    void *block = size < bytes ? NULL : take(size);
     if (!block) {
         error_set(WEFT_RUNTIME, "out of memory: %s needs %.1f MB", what, (double)bytes / 1e6);
         return NULL;
     }
-    if (align == HUGE_PAGE) madvise(block, size, MADV_HUGEPAGE); /* a wish; fails where unknown */
     return memset(block, 0, size);
 }
 

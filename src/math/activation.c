@@ -7,39 +7,46 @@
  * negative tail. */
 #include "math/activation.h"
 
+#include "base/wide.h"
 #include "math/elementary.h"
 
 #include <string.h>
+
+/* Where 2u of tail_gelu_tanh is nearly ELEMENTARY_END. */
+#ifdef WEFT_REAL64
+#define GELU_TANH_END ((real)23.5)
+#else
+#define GELU_TANH_END ((real)12.2)
+#endif
 
 typedef struct {
     real value, slope;
 } Tail;
 
 /* |z|, cut off where every tail is 0; NaN stays NaN. */
-static inline real tail_argument(real z) {
+static inline real tail_argument(real z, real end) {
     real t = real_abs(z);
-    return t > 1000 ? 1000 : t;
+    return t > end ? end : t;
 }
 
 /* T(t) = t / (1 + exp(v)) for v = high + low and v' = dv/dt:
- * T' = e r (1 - t v' r), e = exp(-v), r = 1 / (1 + e). */
+ * T' = e r (1 - t v' r), e = exp(-v), r = 1 / (1 + e). v is at most ELEMENTARY_END. */
 static inline Tail tail_logistic(real t, real high, real low, real v_slope) {
-    real r = 1 / (1 + elementary_exp_times(1, -high, -low));
-    return (Tail){elementary_exp_times(t * r, -high, -low),
-                  elementary_exp_times(r * real_fma(-t * v_slope, r, 1), -high, -low)};
+    real lifted = elementary_exp_lifted(-high, -low), r = 1 / (1 + elementary_lower(lifted));
+    return (Tail){elementary_lower(t * r * lifted),
+                  elementary_lower(r * real_fma(-t * v_slope, r, 1) * lifted)};
 }
 
 static inline Tail tail_silu(real z, double beta) {
     (void)beta; /* 1 */
-    real t = tail_argument(z);
+    real t = tail_argument(z, ELEMENTARY_END);
     return tail_logistic(t, t, 0, 1);
 }
 
 /* v = beta t, formed in double for the same reason as in tail_gelu_tanh. Cut off by v: for a small
  * beta the tail is long. At beta 1 the bits are tail_silu's. */
 static inline Tail tail_swish(real z, double beta) {
-    real t = real_abs(z), end = (real)(1000 / beta);
-    t = t > end ? end : t;
+    real t = tail_argument(z, (real)((double)ELEMENTARY_END / beta));
     double v = beta * (double)t;
     real high = (real)v;
     return tail_logistic(t, high, (real)(v - high), (real)beta);
@@ -50,8 +57,7 @@ static inline Tail tail_swish(real z, double beta) {
 static inline Tail tail_gelu_tanh(real z, double beta) {
     (void)beta;
     const double linear = 1.5957691216057307, cubic = linear * 0.044715; /* 2 sqrt(2/pi) */
-    real t = tail_argument(z);
-    t = t > 40 ? 40 : t;
+    real t = tail_argument(z, GELU_TANH_END);
     double square = (double)t * t, v = t * (linear + cubic * square);
     real high = (real)v;
     return tail_logistic(t, high, (real)(v - high), (real)(linear + 3 * cubic * square));
@@ -62,7 +68,7 @@ static inline Tail tail_gelu_tanh(real z, double beta) {
 static inline Tail tail_gelu(real z, double beta) {
     (void)beta;
     const double root_half = 0.70710678118654752, density_at_0 = 0.39894228040143268;
-    double t = tail_argument(z), normal = 0.5 * erfc(t * root_half);
+    double t = tail_argument(z, ELEMENTARY_END), normal = 0.5 * erfc(t * root_half);
     return (Tail){t * normal, normal - t * density_at_0 * exp(-0.5 * t * t)};
 }
 
@@ -73,8 +79,7 @@ static inline Tail tail_gelu(real z, double beta) {
  * 16, relative error 1.0e-8. */
 static inline Tail tail_gelu(real z, double beta) {
     (void)beta;
-    real t = tail_argument(z);
-    t = t > 16 ? 16 : t;
+    real t = tail_argument(z, 16);
     float inverse = 1 / (t + 4), w = (t - 4) * inverse;
     float p = -0x1.219182p-13f;
     p = fmaf(p, w, 0x1.5da6a6p-13f);
@@ -88,8 +93,9 @@ static inline Tail tail_gelu(real z, double beta) {
     p = fmaf(p, w, 0x1.82b4bcp-1f);
     float g = p * inverse;
     float square = t * t, high = -0.5f * square, low = -0.5f * fmaf(t, t, -square);
-    return (Tail){elementary_exp_times(t * g, high, low),
-                  elementary_exp_times(fmaf(t, -0x1.988454p-2f, g), high, low)};
+    float lifted = elementary_exp_lifted(high, low);
+    return (Tail){elementary_lower(t * g * lifted),
+                  elementary_lower(fmaf(t, -0x1.988454p-2f, g) * lifted)};
 }
 
 #endif
@@ -112,72 +118,75 @@ static inline void tail_slope(Tail (*tail)(real, double), int64_t n, const real 
     }
 }
 
-static void silu_value(int64_t n, const real *z, double beta, real *a) {
+WIDE static void silu_value(int64_t n, const real *z, double beta, real *a) {
     if (beta == 1)
         tail_value(tail_silu, n, z, 1, a);
     else
         tail_value(tail_swish, n, z, beta, a);
 }
-static void silu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+WIDE static void silu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
     if (beta == 1)
         tail_slope(tail_silu, n, z, 1, a, da);
     else
         tail_slope(tail_swish, n, z, beta, a, da);
 }
 
-static void gelu_value(int64_t n, const real *z, double beta, real *a) {
+WIDE static void gelu_value(int64_t n, const real *z, double beta, real *a) {
     tail_value(tail_gelu, n, z, beta, a);
 }
-static void gelu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+WIDE static void gelu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
     tail_slope(tail_gelu, n, z, beta, a, da);
 }
 
-static void gelu_tanh_value(int64_t n, const real *z, double beta, real *a) {
+WIDE static void gelu_tanh_value(int64_t n, const real *z, double beta, real *a) {
     tail_value(tail_gelu_tanh, n, z, beta, a);
 }
-static void gelu_tanh_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+WIDE static void gelu_tanh_slope(int64_t n, const real *z, double beta, real *a, real *da) {
     tail_slope(tail_gelu_tanh, n, z, beta, a, da);
 }
 
 /* The sigmoid approximation of gelu (Hendrycks and Gimpel 2016, section 2). */
 static const double quick_gelu_beta = 1.702;
 
-static void quick_gelu_value(int64_t n, const real *z, double beta, real *a) {
+WIDE static void quick_gelu_value(int64_t n, const real *z, double beta, real *a) {
     (void)beta;
     tail_value(tail_swish, n, z, quick_gelu_beta, a);
 }
-static void quick_gelu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+WIDE static void quick_gelu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
     (void)beta;
     tail_slope(tail_swish, n, z, quick_gelu_beta, a, da);
 }
 
 /* With e = exp(-|z|) and r = 1 / (1 + e): r for z > 0, e r below, and the slope is e r^2. */
-static void sigmoid_value(int64_t n, const real *z, double beta, real *a) {
-    (void)beta;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        real t = real_abs(z[i]), r = 1 / (1 + elementary_exp_times(1, -t, 0));
-        a[i] = z[i] > 0 ? r : elementary_exp_times(r, -t, 0);
-    }
+static inline Tail sigmoid(real z) {
+    real lifted = elementary_exp_lifted(-tail_argument(z, ELEMENTARY_END), (real)-0.0);
+    real r = 1 / (1 + elementary_lower(lifted));
+    return (Tail){z > 0 ? r : elementary_lower(r * lifted), elementary_lower(r * r * lifted)};
 }
-static void sigmoid_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+
+WIDE static void sigmoid_value(int64_t n, const real *z, double beta, real *a) {
+    (void)beta;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) a[i] = sigmoid(z[i]).value;
+}
+WIDE static void sigmoid_slope(int64_t n, const real *z, double beta, real *a, real *da) {
     (void)beta;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        real x = z[i], t = real_abs(x), r = 1 / (1 + elementary_exp_times(1, -t, 0));
-        a[i] = x > 0 ? r : elementary_exp_times(r, -t, 0);
-        da[i] = elementary_exp_times(r * r, -t, 0);
+        Tail both = sigmoid(z[i]);
+        a[i] = both.value;
+        da[i] = both.slope;
     }
 }
 
-static void relu_value(int64_t n, const real *z, double beta, real *a) {
+WIDE static void relu_value(int64_t n, const real *z, double beta, real *a) {
     (void)beta;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) a[i] = z[i] <= 0 ? 0 : z[i];
 }
 
 /* The slope at 0 is 0; that of NaN is NaN. */
-static void relu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+WIDE static void relu_slope(int64_t n, const real *z, double beta, real *a, real *da) {
     (void)beta;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -187,12 +196,12 @@ static void relu_slope(int64_t n, const real *z, double beta, real *a, real *da)
     }
 }
 
-static void identity_value(int64_t n, const real *z, double beta, real *a) {
+WIDE static void identity_value(int64_t n, const real *z, double beta, real *a) {
     (void)beta;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) a[i] = z[i];
 }
-static void identity_slope(int64_t n, const real *z, double beta, real *a, real *da) {
+WIDE static void identity_slope(int64_t n, const real *z, double beta, real *a, real *da) {
     (void)beta;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {

@@ -1,8 +1,8 @@
 #include "math/attention_panel.h"
 
+#include "base/wide.h"
 #include "math/elementary.h"
 #include "math/lanes.h"
-#include "math/wide.h"
 
 #include <string.h>
 
@@ -79,14 +79,19 @@ static inline void exp_panel(int width, int64_t keys, int64_t first, real *score
 }
 
 /* With the width as a constant its loops are straight code. */
-WIDE void attention_exp(int width, int64_t keys, int64_t first, real *score, real *largest,
-                        double *sum, double *lanes) {
+WIDE static void exp_of_width(int width, int64_t keys, int64_t first, real *score, real *largest,
+                              double *sum, double *lanes) {
     if (width == GEMM_MOST_COLS)
         exp_panel(GEMM_MOST_COLS, keys, first, score, largest, sum, lanes);
     else if (width == GEMM_MOST_COLS / 2)
         exp_panel(GEMM_MOST_COLS / 2, keys, first, score, largest, sum, lanes);
     else
         exp_panel(width, keys, first, score, largest, sum, lanes);
+}
+
+void attention_exp(int width, int64_t keys, int64_t first, real *score, real *largest, double *sum,
+                   double *lanes) {
+    exp_of_width(width, keys, first, score, largest, sum, lanes);
 }
 
 static inline void slope_panel(int width, int64_t begin, int64_t end, int64_t seen, const real *lse,
@@ -103,12 +108,17 @@ static inline void slope_panel(int width, int64_t begin, int64_t end, int64_t se
     }
 }
 
-WIDE void attention_slope(int width, int64_t begin, int64_t end, int64_t seen, const real *lse,
-                          const real *delta, real *score, real *slope) {
+WIDE static void slope_of_width(int width, int64_t begin, int64_t end, int64_t seen,
+                                const real *lse, const real *delta, real *score, real *slope) {
     if (width == GEMM_MOST_COLS)
         slope_panel(GEMM_MOST_COLS, begin, end, seen, lse, delta, score, slope);
     else if (width == GEMM_MOST_COLS / 2)
         slope_panel(GEMM_MOST_COLS / 2, begin, end, seen, lse, delta, score, slope);
     else
         slope_panel(width, begin, end, seen, lse, delta, score, slope);
+}
+
+void attention_slope(int width, int64_t begin, int64_t end, int64_t seen, const real *lse,
+                     const real *delta, real *score, real *slope) {
+    slope_of_width(width, begin, end, seen, lse, delta, score, slope);
 }

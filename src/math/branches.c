@@ -2,6 +2,7 @@
  * buffers on the stack. */
 #include "math/activation.h"
 
+#include "base/wide.h"
 #include "math/elementary.h"
 
 enum { BLOCK = 256 }; /* elements of a stack buffer; several fit the first-level cache */
@@ -33,13 +34,13 @@ static inline real clamp_both(real x, real limit) {
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-static void clamp_gate(int64_t n, const real *g, real limit, real *clamped) {
+static inline void clamp_gate(int64_t n, const real *g, real limit, real *clamped) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) clamped[i] = clamp_above(g[i], limit);
 }
 
-static void gated_bounded(const Branches *branches, int64_t n, const real *g, const real *u,
-                          real *h) {
+WIDE static void gated_bounded(const Branches *branches, int64_t n, const real *g, const real *u,
+                               real *h) {
     const Bounds bounds = bounds_of(branches);
     real a[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
@@ -52,8 +53,8 @@ static void gated_bounded(const Branches *branches, int64_t n, const real *g, co
     }
 }
 
-static void gated_bounded_backward(const Branches *branches, int64_t n, const real *g,
-                                   const real *u, const real *dh, real *dg, real *du) {
+WIDE static void gated_bounded_backward(const Branches *branches, int64_t n, const real *g,
+                                        const real *u, const real *dh, real *dg, real *du) {
     const Bounds bounds = bounds_of(branches);
     real a[BLOCK], da[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
@@ -70,11 +71,7 @@ static void gated_bounded_backward(const Branches *branches, int64_t n, const re
     }
 }
 
-void activation_gated(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
-    if (is_bounded(branches)) {
-        gated_bounded(branches, n, g, u, h);
-        return;
-    }
+WIDE static void gated(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
     real a[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
@@ -84,12 +81,8 @@ void activation_gated(const Branches *branches, int64_t n, const real *g, const 
     }
 }
 
-void activation_gated_backward(const Branches *branches, int64_t n, const real *g, const real *u,
-                               const real *dh, real *dg, real *du) {
-    if (is_bounded(branches)) {
-        gated_bounded_backward(branches, n, g, u, dh, dg, du);
-        return;
-    }
+WIDE static void gated_backward(const Branches *branches, int64_t n, const real *g, const real *u,
+                                const real *dh, real *dg, real *du) {
     real a[BLOCK], da[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
@@ -103,9 +96,18 @@ void activation_gated_backward(const Branches *branches, int64_t n, const real *
     }
 }
 
+void activation_gated(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
+    (is_bounded(branches) ? gated_bounded : gated)(branches, n, g, u, h);
+}
+
+void activation_gated_backward(const Branches *branches, int64_t n, const real *g, const real *u,
+                               const real *dh, real *dg, real *du) {
+    (is_bounded(branches) ? gated_bounded_backward : gated_backward)(branches, n, g, u, dh, dg, du);
+}
+
 /* ---- dual ---- */
 
-void activation_dual(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
+WIDE static void dual(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
     real a[BLOCK], b[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
@@ -116,8 +118,8 @@ void activation_dual(const Branches *branches, int64_t n, const real *g, const r
     }
 }
 
-void activation_dual_backward(const Branches *branches, int64_t n, const real *g, const real *u,
-                              const real *dh, real *dg, real *du) {
+WIDE static void dual_backward(const Branches *branches, int64_t n, const real *g, const real *u,
+                               const real *dh, real *dg, real *du) {
     real a[BLOCK], da[BLOCK], b[BLOCK], db[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
@@ -132,14 +134,23 @@ void activation_dual_backward(const Branches *branches, int64_t n, const real *g
     }
 }
 
+void activation_dual(const Branches *branches, int64_t n, const real *g, const real *u, real *h) {
+    dual(branches, n, g, u, h);
+}
+
+void activation_dual_backward(const Branches *branches, int64_t n, const real *g, const real *u,
+                              const real *dh, real *dg, real *du) {
+    dual_backward(branches, n, g, u, dh, dg, du);
+}
+
 /* ---- plain ---- */
 
 void activation_plain(const Branches *branches, int64_t n, const real *z, real *h) {
     branches->activation->value(n, z, branches->beta, h);
 }
 
-void activation_plain_backward(const Branches *branches, int64_t n, const real *z, const real *dh,
-                               real *dz) {
+WIDE static void plain_backward(const Branches *branches, int64_t n, const real *z, const real *dh,
+                                real *dz) {
     real a[BLOCK], da[BLOCK];
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
@@ -147,4 +158,9 @@ void activation_plain_backward(const Branches *branches, int64_t n, const real *
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) dz[begin + i] = dh[begin + i] * da[i];
     }
+}
+
+void activation_plain_backward(const Branches *branches, int64_t n, const real *z, const real *dh,
+                               real *dz) {
+    plain_backward(branches, n, z, dh, dz);
 }

@@ -1,5 +1,7 @@
 #include "math/attention.h"
 
+#include "base/wide.h"
+
 #include <math.h>
 
 void rotary_table(double theta, Tensor table) {
@@ -14,22 +16,20 @@ void rotary_table(double theta, Tensor table) {
     }
 }
 
-static void rotate_head(int64_t half, const real *cosine, const real *sine, real sign, real *x) {
+/* All heads of a row. */
+WIDE static void rotate(int heads, int64_t half, const real *angle, real sign, real *x) {
+    const real *cosine = angle, *sine = angle + half;
+    for (int h = 0; h < heads; h++, x += 2 * half) {
 #pragma omp simd
-    for (int64_t i = 0; i < half; i++) {
-        real a = x[i], b = x[half + i], s = sign * sine[i];
-        x[i] = a * cosine[i] - b * s;
-        x[half + i] = b * cosine[i] + a * s;
+        for (int64_t i = 0; i < half; i++) {
+            real a = x[i], b = x[half + i], s = sign * sine[i];
+            x[i] = a * cosine[i] - b * s;
+            x[half + i] = b * cosine[i] + a * s;
+        }
     }
 }
 
 void rotary_apply(Tensor table, int heads, int direction, Tensor x) {
-    int64_t half = table.cols / 2;
-    for (int64_t t = 0; t < x.rows; t++) {
-        const real *angle = tensor_row(table, t);
-        for (int h = 0; h < heads; h++) {
-            rotate_head(half, angle, angle + half, (real)direction,
-                        tensor_row(x, t) + h * table.cols);
-        }
-    }
+    for (int64_t t = 0; t < x.rows; t++)
+        rotate(heads, table.cols / 2, tensor_row(table, t), (real)direction, tensor_row(x, t));
 }

@@ -69,34 +69,16 @@ void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias,
                   const Dropout *dropout, Tensor out) {
     stopwatch_begin(space->stopwatch, STEP_RESIDUAL);
 #pragma omp parallel for num_threads(space->threads) schedule(static)
-    for (int64_t c = 0; c < chunk_count(x.rows); c++) {
-        Range rows = chunk_at(x.rows, c);
-        for (int64_t t = rows.begin; bias && t < rows.end; t++) {
-            real *row = tensor_row(y, t);
-            for (int64_t j = 0; j < y.cols; j++) row[j] += bias[j];
-        }
-        if (dropout->probability > 0) dropout_apply(dropout, rows, 0, y, y);
-        for (int64_t t = rows.begin; t < rows.end; t++) {
-            const real *a = tensor_row(x, t), *b = tensor_row(y, t);
-            real *sum = tensor_row(out, t);
-            for (int64_t j = 0; j < x.cols; j++) sum[j] = a[j] + b[j];
-        }
-    }
+    for (int64_t c = 0; c < chunk_count(x.rows); c++)
+        dropout_add(dropout, chunk_at(x.rows, c), bias, x, y, out);
     stopwatch_end(space->stopwatch);
 }
 
 void residual_add_backward(const Workspace *space, Tensor d, const Dropout *dropout, Tensor dy) {
     stopwatch_begin(space->stopwatch, STEP_RESIDUAL);
 #pragma omp parallel for num_threads(space->threads) schedule(static)
-    for (int64_t c = 0; c < chunk_count(d.rows); c++) {
-        Range rows = chunk_at(d.rows, c);
-        if (dropout->probability > 0) {
-            dropout_apply(dropout, rows, 0, d, dy);
-            continue;
-        }
-        for (int64_t t = rows.begin; t < rows.end; t++)
-            memcpy(tensor_row(dy, t), tensor_row(d, t), (size_t)d.cols * sizeof(real));
-    }
+    for (int64_t c = 0; c < chunk_count(d.rows); c++)
+        dropout_apply(dropout, chunk_at(d.rows, c), 0, d, dy);
     stopwatch_end(space->stopwatch);
 }
 

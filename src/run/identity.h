@@ -6,7 +6,11 @@
 /* Raised whenever tiles, blocks, trees or an approximation change the bits of a trajectory. */
 #define NUMERICS_VERSION 2
 
-/* "build ..., vectors x86-64-v3, float32, numerics 2": static text. */
+/* "float32; numerics 2; build ...": static text. */
+const char *identity_program(void);
+
+/* "vectors avx512; " and the program: static text. The vectors are those that this core has got
+ * (avx512 | avx2 | baseline); bits don't depend on them, so ranks may have different ones. */
 const char *identity_text(void);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 static int same_everywhere(Grid *grid, const Config *config) {
-    int status = comm_same_text(grid, GROUP_WORLD, "the program", identity_text());
+    int status = comm_same_text(grid, GROUP_WORLD, "the program", identity_program());
     if (status) return status;
     char *text = config_format(config);
     status =

@@ -145,6 +145,22 @@ START_TEST(exp_is_within_the_stated_error) {
 }
 END_TEST
 
+/* The short form for arguments below 0 has the bits of the general one, with factors as well. */
+START_TEST(decay_has_the_bits_of_exp) {
+    for (uint64_t bits = 0x80000000; bits < UINT32_MAX; bits += 1009) {
+        float single;
+        memcpy(&single, &(uint32_t){(uint32_t)bits}, sizeof single);
+        real x = (real)single, factor = (real)(bits % 977) - 300;
+        real want = elementary_exp_times(1, x, (real)-0.0), got = elementary_decay(x);
+        ck_assert_msg(isnan(x) ? isnan(got) : array_same(&got, &want, 1), "%a", (double)x);
+        if (!(x >= -ELEMENTARY_END)) continue;
+        want = elementary_exp_times(factor, x, (real)1e-6);
+        got = elementary_lower(factor * elementary_exp_lifted(x, (real)1e-6));
+        ck_assert_msg(array_same(&got, &want, 1), "%a, factor %g", (double)x, (double)factor);
+    }
+}
+END_TEST
+
 /* Beyond every tail the functions have their limits exactly, infinities too, for all betas; NaN
  * comes out as NaN. */
 START_TEST(extremes) {
@@ -237,7 +253,7 @@ END_TEST
 
 int main(void) {
     return run_suite("activation", TESTS(values_and_slopes_are_within_the_stated_error,
-                                         exp_is_within_the_stated_error, extremes,
-                                         bits_depend_on_neither_offset_nor_length,
+                                         exp_is_within_the_stated_error, decay_has_the_bits_of_exp,
+                                         extremes, bits_depend_on_neither_offset_nor_length,
                                          slopes_are_central_differences, names));
 }

@@ -129,9 +129,61 @@ START_TEST(what_is_dropped_is_zero_even_if_it_is_nan) {
 }
 END_TEST
 
+typedef struct {
+    real x[ROWS][COLS], y[ROWS][COLS], out[ROWS][COLS], bias[COLS];
+} Addition;
+
+/* Operation by operation, from the factors of single elements. */
+static void add_plainly(const Dropout *dropout, int cols, bool biased, Addition *a) {
+    for (int t = 0; t < ROWS; t++) {
+        for (int c = 0; c < cols; c++) {
+            volatile real y = a->y[t][c];
+            if (biased) y += a->bias[c];
+            if (dropout->probability > 0) {
+                double factor = dropout_factor(dropout, t, c);
+                y = factor == 0 ? 0 : y * (real)factor;
+            }
+            a->y[t][c] = y;
+            a->out[t][c] = a->x[t][c] + y;
+        }
+    }
+}
+
+static void addition_fill(Addition *a) {
+    fill(a->x);
+    array_fill(a->y[0], ROWS * COLS, 1, 6);
+    array_fill(a->out[0], ROWS * COLS, 1, 7);
+    array_fill(a->bias, COLS, 1, 8);
+    a->y[2][0] = (real)NAN;
+    a->x[3][1] = (real)INFINITY;
+    a->y[4][0] = a->x[4][0] = (real)-0.0;
+}
+
+static Tensor columns(real x[ROWS][COLS], int cols) { return (Tensor){x[0], ROWS, cols, COLS}; }
+
+START_TEST(addition_is_bias_mask_and_sum) {
+    static Addition got, want;
+    for (int i = 0; i < 4 * 80; i++) {
+        Dropout dropout = dropout_make(i % 2 ? 0.3 : 0);
+        int cols = i / 4 < 71 ? i / 4 : COLS - i / 4;
+        bool biased = i / 2 % 2;
+        addition_fill(&got);
+        want = got;
+        add_plainly(&dropout, cols, biased, &want);
+        for (int t = 0; t < ROWS; t += 3)
+            dropout_add(&dropout, (Range){t, t + 3 < ROWS ? t + 3 : ROWS}, biased ? got.bias : NULL,
+                        columns(got.x, cols), columns(got.y, cols), columns(got.out, cols));
+        ck_assert_msg(array_same(got.y[0], want.y[0], ROWS * COLS) &&
+                          array_same(got.out[0], want.out[0], ROWS * COLS),
+                      "%d columns, probability %g, bias %d", cols, dropout.probability, biased);
+    }
+}
+END_TEST
+
 int main(void) {
     return run_suite("dropout",
                      TESTS(every_element_gets_its_factor, masks_do_not_depend_on_the_cut,
                            the_share_of_kept_elements_is_right, masks_of_different_streams_differ,
-                           probability_zero_copies, what_is_dropped_is_zero_even_if_it_is_nan));
+                           probability_zero_copies, what_is_dropped_is_zero_even_if_it_is_nan,
+                           addition_is_bias_mask_and_sum));
 }
