@@ -6,6 +6,7 @@
 #include "build_id.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #if defined(__AVX512F__)
 #define VECTORS "avx512"
@@ -38,4 +39,9 @@ const char *identity_text(void) {
     static char text[1100];
     snprintf(text, sizeof text, "vectors %s; %s", vectors(), identity_program());
     return text;
+}
+
+bool identity_same_program(const char *text, const char *other) {
+    const char *program = strstr(text, "; "), *other_program = strstr(other, "; ");
+    return program && other_program && !strcmp(program, other_program);
 }
