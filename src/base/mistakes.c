@@ -56,6 +56,8 @@ const Mistake mistakes[] = {
     {"lose-moments", "a resume loses the moments"},
     {"lose-step", "a resume loses the step count"},
     {"restart-rate", "a resume restarts the learning rate"},
+    {"mask-of-first-tile", "every tile of the hidden values takes the mask of its shard's first"},
+    {"bias-not-in-tile", "a fused end of a block leaves out down's bias"},
     {"vocab-padding", "padding rows of the vocabulary take part in the softmax"},
     {"init-by-shard", "the std of initial values is scaled by the shard"},
     {"step-nonfinite", "a non-finite gradient is stepped anyway"},

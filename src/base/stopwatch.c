@@ -49,8 +49,16 @@ void stopwatch_begin(Stopwatch *watch, StepPart part) {
     watch->part[++watch->depth] = part;
 }
 
+StepPart stopwatch_part(const Stopwatch *watch) {
+    return watch ? watch->part[watch->depth] : STEP_REST;
+}
+
+StepPart stopwatch_products(const Stopwatch *watch) {
+    return parts[stopwatch_part(watch)].products;
+}
+
 void stopwatch_begin_products(Stopwatch *watch) {
-    if (watch) stopwatch_begin(watch, parts[watch->part[watch->depth]].products);
+    stopwatch_begin(watch, stopwatch_products(watch));
 }
 
 void stopwatch_end(Stopwatch *watch) {
@@ -58,4 +66,21 @@ void stopwatch_end(Stopwatch *watch) {
     assert(watch->depth > 0);
     account(watch);
     watch->depth--;
+}
+
+double stopwatch_aside(const Stopwatch *watch) { return watch ? clock_seconds() : 0; }
+
+void stopwatch_add(const Stopwatch *watch, StopwatchAside *aside, double since) {
+    if (!watch) return;
+    long long taken = (long long)(1e9 * (clock_seconds() - since));
+    atomic_fetch_add_explicit(&aside->nanoseconds, taken, memory_order_relaxed);
+}
+
+double stopwatch_move(Stopwatch *watch, StopwatchAside *aside, int threads, StepPart from,
+                      StepPart to) {
+    if (!watch) return 0;
+    double seconds = 1e-9 * (double)atomic_exchange(&aside->nanoseconds, 0) / threads;
+    watch->seconds[from] -= seconds;
+    watch->seconds[to] += seconds;
+    return seconds;
 }

@@ -11,6 +11,8 @@
 #ifndef WEFT_BASE_STOPWATCH_H
 #define WEFT_BASE_STOPWATCH_H
 
+#include <stdatomic.h>
+
 typedef enum {
     STEP_REST, /* what no part claims */
     STEP_DATA,
@@ -49,5 +51,27 @@ void stopwatch_begin(Stopwatch *watch, StepPart part); /* NULL: nothing happens 
 /* The products of the part that is at work: STEP_FFN_PRODUCTS within STEP_FFN. */
 void stopwatch_begin_products(Stopwatch *watch);
 void stopwatch_end(Stopwatch *watch);
+
+/* Work that belongs to another part than the parallel region in which threads do it, piece by
+ * piece: they add up what it takes them, and after the region the one who walks through the step
+ * moves it. What a region waited for it is the mean over its threads.
+ *
+ *     double since = stopwatch_aside(watch);   // in the region, any thread
+ *     ...
+ *     stopwatch_add(watch, &aside, since);
+ *     ...
+ *     stopwatch_move(watch, &aside, threads, from, to);   // after it */
+typedef struct {
+    _Atomic long long nanoseconds;
+} StopwatchAside;
+double stopwatch_aside(const Stopwatch *watch);
+void stopwatch_add(const Stopwatch *watch, StopwatchAside *aside, double since);
+/* Returns the seconds. */
+double stopwatch_move(Stopwatch *watch, StopwatchAside *aside, int threads, StepPart from,
+                      StepPart to);
+
+/* What is at work, and where its products belong. */
+StepPart stopwatch_part(const Stopwatch *watch);
+StepPart stopwatch_products(const Stopwatch *watch);
 
 #endif

@@ -61,7 +61,7 @@ void one_layer_close(OneLayer *layer) {
 Partials one_layer_partials(const OneLayer *layer, const AxisLayout *axis, int64_t rows) {
     const Model *model = &layer->model;
     int64_t cols = model->config.ffn.d_model;
-    Partials partials;
+    Partials partials = {0};
     Range owned = axis_owned(axis, model->set.tensor_rank);
     partials.count = tree_subtrees(axis->shards, owned, partials.subtree);
     for (int i = 0; i < partials.count; i++)

@@ -190,10 +190,15 @@ void exchange_close(Exchange *exchange) {
 }
 
 Partials exchange_begin(Exchange *exchange, Tensor y) {
+    return exchange_begin_with(exchange, y, NULL);
+}
+
+Partials exchange_begin_with(Exchange *exchange, Tensor y, const Epilogue *epilogue) {
     const ExchangePlan *plan = &exchange->plan;
     assert(y.rows * y.cols <= plan->elements);
     assert(!plan->by_rows || plan->rows * y.cols == plan->elements);
     exchange->y = y;
+    exchange->epilogue = epilogue;
     if (exchange->kind->begin) {
         comm_tell(exchange->grid, exchange->group, exchange->kind->sum_name);
         stopwatch_begin(exchange->grid->stopwatch, STEP_EXCHANGE);
@@ -203,7 +208,8 @@ Partials exchange_begin(Exchange *exchange, Tensor y) {
         stopwatch_end(exchange->grid->stopwatch);
         watch_leave(exchange->grid->watch);
     }
-    Partials partials = {.count = plan_partials(plan, exchange->rank)};
+    Partials partials = {.count = plan_partials(plan, exchange->rank),
+                         .epilogue = plan->ranks == 1 ? epilogue : NULL};
     for (int i = 0; i < partials.count; i++) {
         partials.subtree[i] = plan->subtree[plan->first[exchange->rank] + i];
         partials.sum[i] = tensor_view(exchange->kind->partial(exchange, i),
@@ -234,6 +240,10 @@ int exchange_sum(Exchange *exchange) {
         exchange->kind->sum(exchange, elements);
         comm_leave(exchange->grid, bytes_received(&exchange->plan, exchange->rank, elements),
                    start);
+        if (exchange->epilogue)
+            exchange->grid->counters.seconds -=
+                stopwatch_move(exchange->grid->stopwatch, &exchange->aside, exchange->threads,
+                               STEP_EXCHANGE, exchange->epilogue->part);
     }
     exchange->y.data = NULL;
     return 0;

@@ -15,6 +15,10 @@
  * reduce-scatter of sequence-parallel regions, Korthikanti et al. 2022, section 4.2.2; the way back
  * is comm/gather.h), the partials still have all rows.
  *
+ * What is done with each element of the sum and nothing else can be done with it at once, while it
+ * is in cache, and before others get it (an Epilogue, exchange_begin_with): by the rank that sums
+ * the element, or, with one rank, by whoever writes the partial.
+ *
  * From begin to sum y may serve as one of the partials: it holds nothing of use, and it may not
  * overlap what the partials are computed from. With one rank part.sum[0] is y and nothing moves.
  * Sharing exchanges are used one after the other: the next begin comes after the last sum. */
@@ -36,10 +40,20 @@ typedef enum {
     TRANSPORT_MESSAGES,
 } Transport;
 
+/* Told of columns [cols) of one row of y as soon as the sum stands there: what it leaves there is
+ * what y holds in the end. Each element once, on one rank; by any thread, in any order. */
+typedef struct {
+    void (*finish)(void *context, int64_t row, Range cols, real *sum);
+    void *context;
+    StepPart part; /* that its time belongs to */
+} Epilogue;
+
 typedef struct {
     Range subtree[TREE_MAX_SUBTREES]; /* shards of each partial: a whole subtree of the tree */
     Tensor sum[TREE_MAX_SUBTREES];    /* [rows, cols], contiguous (ld == cols) */
     int count;                        /* 0 when the rank owns nothing of the axis */
+    const Epilogue
+        *epilogue; /* of sum[0], which is the whole sum, for whoever writes it; or NULL */
 } Partials;
 
 typedef struct Exchange Exchange;
@@ -64,6 +78,8 @@ void exchange_close(Exchange *exchange); /* NULL is fine. Collective over the gr
 /* y: [rows, cols] contiguous, rows * cols at most that of the spec; or this rank's rows of the
  * spec's [rows, cols]. */
 Partials exchange_begin(Exchange *exchange, Tensor y);
+/* The same with an epilogue, which lives until the sum is done; NULL: none. */
+Partials exchange_begin_with(Exchange *exchange, Tensor y, const Epilogue *epilogue);
 /* 0, or WEFT_USAGE without a begin. Collective over the group. */
 int exchange_sum(Exchange *exchange);
 

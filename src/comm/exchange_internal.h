@@ -50,10 +50,12 @@ struct Exchange {
     ExchangePlan plan;
     const ExchangeKind *kind;
     Buffers *buffers;
-    bool shares;          /* the buffers are another's, which counts them */
-    MPI_Request *request; /* messages: all that a sum sends and receives */
-    double *doubles;      /* [partials of all ranks * EXCHANGE_DOUBLES] */
-    Tensor y;             /* data is NULL but between begin and sum */
+    bool shares;              /* the buffers are another's, which counts them */
+    MPI_Request *request;     /* messages: all that a sum sends and receives */
+    double *doubles;          /* [partials of all ranks * EXCHANGE_DOUBLES] */
+    Tensor y;                 /* data is NULL but between begin and sum */
+    const Epilogue *epilogue; /* of y; NULL: none */
+    StopwatchAside aside;     /* what the epilogue took */
 };
 
 /* How a sum travels. open, begin and sum are collective over the group. */
@@ -75,10 +77,12 @@ extern const ExchangeKind exchange_window, exchange_messages, exchange_allreduce
 #define MPI_REAL_TYPE MPI_FLOAT
 #endif
 
-/* Sums the plan's partials, of which leaf[i] points to the i-th, over the elements [0, n) into
- * `sum`, and copies the result to `copy` unless that is NULL. One leaf may be `sum` itself. */
-void tree_sum(const ExchangePlan *plan, const real *const *leaf, int64_t n, real *sum, real *copy,
-              int threads);
+/* Sums the exchange's partials, of which leaf[i] points to the i-th, into `sum`: elements [part) of
+ * y, with the epilogue; leaves and `sum` begin at the part. Copies the result to `copy` unless that
+ * is NULL. One leaf may be `sum` itself. */
+void tree_sum(Exchange *exchange, const real *const *leaf, Range part, real *sum, real *copy);
+/* The epilogue alone, of elements of y that are all there. */
+void tree_finish(Exchange *exchange, Range part);
 /* The same for doubles: the sum of leaf[i * stride] over the partials. */
 double tree_sum_leaves(const ExchangePlan *plan, const double *leaf, int64_t stride);
 void tree_copy(real *to, const real *from, int64_t n, int threads);

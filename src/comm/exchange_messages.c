@@ -100,8 +100,8 @@ static void messages_sum(Exchange *exchange, int64_t elements) {
     const real *leaf[SHARD_MAX];
     scatter(exchange, elements, leaf);
     Range mine = plan_part(&exchange->plan, elements, exchange->rank);
-    real *sum = exchange->y.data + (exchange->plan.by_rows ? 0 : mine.begin);
-    tree_sum(&exchange->plan, leaf, range_size(mine), sum, NULL, exchange->threads);
+    if (exchange->plan.by_rows) mine = (Range){0, range_size(mine)};
+    tree_sum(exchange, leaf, mine, exchange->y.data + mine.begin, NULL);
     if (!exchange->plan.by_rows) gather(exchange, elements);
 }
 
@@ -152,6 +152,7 @@ static void allreduce_sum(Exchange *exchange, int64_t elements) {
         tree_add(sum, own_partial(exchange, i), elements, exchange->threads);
     if (exchange->plan.by_rows) {
         scatter_sum(exchange, sum);
+        tree_finish(exchange, (Range){0, range_size(exchange->plan.part[exchange->rank])});
         return;
     }
     for (int64_t at = 0; at < elements; at += COMM_CHUNK) {
@@ -159,6 +160,7 @@ static void allreduce_sum(Exchange *exchange, int64_t elements) {
         MPI_Allreduce(MPI_IN_PLACE, sum + at, (int)(left < COMM_CHUNK ? left : COMM_CHUNK),
                       MPI_REAL_TYPE, MPI_SUM, comm_of(exchange->grid, exchange->group));
     }
+    tree_finish(exchange, (Range){0, elements});
 }
 
 const ExchangeKind exchange_allreduce = {

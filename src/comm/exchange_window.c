@@ -74,6 +74,7 @@ static void window_sum(Exchange *exchange, int64_t elements) {
     const ExchangePlan *plan = &exchange->plan;
     Buffers *buffers = exchange->buffers;
     Range mine = plan_part(plan, elements, exchange->rank);
+    int64_t size = range_size(mine);
     real *y = exchange->y.data;
     const real *leaf[SHARD_MAX];
     for (int rank = 0; rank < plan->ranks; rank++)
@@ -81,10 +82,9 @@ static void window_sum(Exchange *exchange, int64_t elements) {
             leaf[i] = buffers->segment[rank] + (i - plan->first[rank]) * plan->stride + mine.begin;
     window_meet(&buffers->window);
     if (plan->by_rows) {
-        tree_sum(plan, leaf, range_size(mine), y, NULL, exchange->threads);
+        tree_sum(exchange, leaf, (Range){0, size}, y, NULL);
     } else {
-        tree_sum(plan, leaf, range_size(mine), result_of(exchange, exchange->rank, mine),
-                 y + mine.begin, exchange->threads);
+        tree_sum(exchange, leaf, mine, result_of(exchange, exchange->rank, mine), y + mine.begin);
         window_meet(&buffers->window);
         copy_others(exchange, elements);
     }

@@ -61,17 +61,45 @@ static const real *node(const Sum *sum, int begin, int end, real *target, real (
     return target;
 }
 
-void tree_sum(const ExchangePlan *plan, const real *const *leaf, int64_t n, real *sum, real *copy,
-              int threads) {
-#pragma omp parallel for num_threads(team_size(n, threads)) schedule(static)
+/* Elements [at, at + n) of y, which stand in `sum`, row by row. */
+static void finish(Exchange *exchange, int64_t at, int64_t n, real *sum) {
+    const Epilogue *epilogue = exchange->epilogue;
+    if (!epilogue) return;
+    double since = stopwatch_aside(exchange->grid->stopwatch);
+    int64_t width = exchange->y.cols;
+    for (int64_t end = at + n; at < end;) {
+        int64_t row = at / width, col = at - row * width;
+        int64_t here = end - at < width - col ? end - at : width - col;
+        epilogue->finish(epilogue->context, row, (Range){col, col + here}, sum);
+        at += here;
+        sum += here;
+    }
+    stopwatch_add(exchange->grid->stopwatch, &exchange->aside, since);
+}
+
+void tree_sum(Exchange *exchange, const real *const *leaf, Range part, real *sum, real *copy) {
+    const ExchangePlan *plan = &exchange->plan;
+    int64_t n = range_size(part);
+#pragma omp parallel for num_threads(team_size(n, exchange->threads)) schedule(static)
     for (int64_t block = 0; block < blocks_of(n); block++) {
         real scratch[SHARD_TREE_DEPTH + 1][BLOCK];
         int64_t at = block * BLOCK;
-        Sum part = {plan, leaf, at, block_size(n, at)};
-        size_t bytes = (size_t)part.n * sizeof(real);
-        const real *root = node(&part, 0, plan->shards, sum + at, scratch);
+        Sum here = {plan, leaf, at, block_size(n, at)};
+        size_t bytes = (size_t)here.n * sizeof(real);
+        const real *root = node(&here, 0, plan->shards, sum + at, scratch);
         if (root != sum + at) memcpy(sum + at, root, bytes);
+        finish(exchange, part.begin + at, here.n, sum + at);
         if (copy) memcpy(copy + at, sum + at, bytes);
+    }
+}
+
+void tree_finish(Exchange *exchange, Range part) {
+    int64_t n = range_size(part);
+    if (!exchange->epilogue) return;
+#pragma omp parallel for num_threads(team_size(n, exchange->threads)) schedule(static)
+    for (int64_t block = 0; block < blocks_of(n); block++) {
+        int64_t at = part.begin + block * BLOCK;
+        finish(exchange, at, block_size(part.end, at), exchange->y.data + at);
     }
 }
 

@@ -66,6 +66,9 @@ typedef struct {
         bool sequence;
     } parallel;
     struct {
+        char fusion[CONFIG_CHOICE]; /* eager | packed | gate | block */
+    } kernels;
+    struct {
         int64_t steps, global_batch, micro_batch;
         char recompute[CONFIG_CHOICE];    /* none | act | block */
         int64_t drift_every;              /* compare replicas every n steps; 0: never */

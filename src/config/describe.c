@@ -103,7 +103,7 @@ json_t *config_details(const Config *c) {
         "projections", projections_json(c), "packing", "separate", "aliases", aliases_json(c),
         "dtypes", dtypes_json(), "dropout", dropout_json(c), "recompute", recompute_json(c),
         "accumulation", accumulation_json(c), "optimizer", optimizer_json(c), "schedule",
-        schedule_json(c), "logical_grid", grid_json(c), "fusion", "eager", "seed",
+        schedule_json(c), "logical_grid", grid_json(c), "fusion", c->kernels.fusion, "seed",
         (json_int_t)c->run.seed, "sample_order_rule",
         "Feistel permutation of (seed, epoch, index) with cycle walking");
 }

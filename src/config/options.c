@@ -109,6 +109,11 @@ const Option options[OPTION_COUNT] = {
     {AT(parallel, sequence), OPTION_BOOLEAN, .initial = "false",
      .help = "tensor ranks share out the rows between the blocks: norms, adds, activation memory"},
 
+    {AT(kernels, fusion), OPTION_CHOICE, .initial = "block",
+     .choices = "eager | packed | gate | block",
+     .help = "same bits; eager: each operation apart; packed: gate and up as one list; gate: "
+             "activation while gate and up are in cache; block: output and residual add too"},
+
     {AT(train, steps), OPTION_INTEGER, .initial = "300", .least = 1, .most = MOST,
      .help = "steps of the whole run"},
     {AT(train, global_batch), OPTION_INTEGER, ROLE_ORDERS, .initial = "16", .least = 1,

@@ -40,7 +40,7 @@ typedef struct {
                    so that theirs stays what it was */
 } Option;
 
-enum { OPTION_COUNT = 80 };
+enum { OPTION_COUNT = 81 };
 extern const Option options[OPTION_COUNT];
 
 #define OPTION_NAME 128 /* holds "section.key" of any row */

@@ -77,24 +77,24 @@ WIDE static void add_masked(int64_t n, const uint32_t *word, uint32_t threshold,
     }
 }
 
-static void add_masked_row(const Dropout *dropout, int64_t row, int64_t n, const real *x, real *y,
-                           const real *bias, real *out) {
+static void add_masked_row(const Dropout *dropout, int64_t row, int64_t first_channel, int64_t n,
+                           const real *x, real *y, const real *bias, real *out) {
     uint32_t word[BLOCK], threshold = drop_threshold(dropout);
     real factor = keep_factor(dropout);
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         int64_t size = block_size(n, begin);
-        take_words(dropout, row, begin, size, word);
+        take_words(dropout, row, first_channel + begin, size, word);
         add_masked(size, word, threshold, factor, x + begin, y + begin, bias ? bias + begin : NULL,
                    out + begin);
     }
 }
 
-void dropout_add(const Dropout *dropout, Range rows, const real *bias, Tensor x, Tensor y,
-                 Tensor out) {
+void dropout_add(const Dropout *dropout, Range rows, int64_t first_channel, const real *bias,
+                 Tensor x, Tensor y, Tensor out) {
     for (int64_t t = rows.begin; t < rows.end; t++) {
         if (dropout->probability > 0)
-            add_masked_row(dropout, t, x.cols, tensor_row(x, t), tensor_row(y, t), bias,
-                           tensor_row(out, t));
+            add_masked_row(dropout, t, first_channel, x.cols, tensor_row(x, t), tensor_row(y, t),
+                           bias, tensor_row(out, t));
         else
             add(x.cols, tensor_row(x, t), tensor_row(y, t), bias, tensor_row(out, t));
     }

@@ -18,10 +18,10 @@ typedef struct {
  * rows. */
 void dropout_apply(const Dropout *dropout, Range rows, int64_t first_channel, Tensor x, Tensor y);
 
-/* y = the mask times (y + bias), out = x + y, over `rows` of [T, n] that begin at channel 0; bias
- * [n] or NULL. out may be x or y. Single-threaded. */
-void dropout_add(const Dropout *dropout, Range rows, const real *bias, Tensor x, Tensor y,
-                 Tensor out);
+/* y = the mask times (y + bias), out = x + y, over `rows` of [T, n] that begin at first_channel;
+ * bias [n] or NULL. out may be x or y. Single-threaded. */
+void dropout_add(const Dropout *dropout, Range rows, int64_t first_channel, const real *bias,
+                 Tensor x, Tensor y, Tensor out);
 
 /* The mask factor of one element: 0 or 1/(1-p) (for tests). */
 double dropout_factor(const Dropout *dropout, int64_t row, int64_t channel);

@@ -1,7 +1,6 @@
 #include "nn/ffn.h"
 
 #include "base/error.h"
-#include "base/fault.h"
 #include "nn/ffn_kinds.h"
 #include "nn/linear.h"
 #include "nn/mistaken_ffn.h"
@@ -9,8 +8,6 @@
 #include <string.h>
 
 const FfnKind *const ffn_kinds[] = {&ffn_gated, &ffn_dual, &ffn_dense, NULL};
-
-enum { CHUNK_ROWS = 32 }; /* rows that a thread takes at a time in pointwise work */
 
 const FfnKind *ffn_find(const char *name) {
     for (int i = 0; ffn_kinds[i]; i++)
@@ -90,104 +87,7 @@ void ffn_take(const Ffn *ffn, Arena *arena, int rank, FfnSaved *preactivations, 
     if (hidden) sharded_take(&hidden->hidden, arena, &ffn->axis, rank, 1, rows);
 }
 
-/* Hidden dropout over rows of one shard, in place; forward and backward are the same
- * multiplication. */
-static void mask_hidden(const Ffn *ffn, const Pass *pass, Range rows, int shard,
-                        const FfnSaved *saved) {
-    if (!pass->training || ffn->config.hidden_dropout == 0) return;
-    Dropout dropout = {{ffn->config.seed, PHILOX_HIDDEN_DROPOUT, (uint32_t)ffn->layer,
-                        (uint32_t)pass->step, (uint32_t)pass->microbatch},
-                       ffn->config.hidden_dropout,
-                       fault_on("rank-mask") ? (uint32_t)ffn->set->tensor_rank * 1000 : 0};
-    Tensor hidden = saved->hidden.shard[shard];
-    dropout_apply(&dropout, rows, axis_units(&ffn->axis, shard).begin, hidden, hidden);
-}
-
-typedef enum { ACTIVATE, DIFFERENTIATE } Pointwise;
-
-static void pointwise(const Ffn *ffn, const Pass *pass, const FfnSaved *saved, Pointwise what) {
-    int64_t rows = ffn->space->rows, chunks = (rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
-    Range owned = saved->hidden.owned;
-#pragma omp parallel for num_threads(ffn->space->threads) schedule(dynamic, 1)
-    for (int64_t item = 0; item < chunks * range_size(owned); item++) {
-        int shard = (int)(owned.begin + item / chunks);
-        int64_t begin = item % chunks * CHUNK_ROWS, end = begin + CHUNK_ROWS;
-        Range part = {begin, end < rows ? end : rows};
-        if (what == ACTIVATE) {
-            ffn->kind->activate(ffn, part, shard, saved);
-            mask_hidden(ffn, pass, part, shard, saved);
-        } else {
-            mask_hidden(ffn, pass, part, shard, saved);
-            ffn->kind->differentiate(ffn, part, shard, saved);
-        }
-    }
-}
-
-static void add_bias(const Ffn *ffn, int bias, const Sharded *y) {
-    if (bias >= 0) linear_add_bias(ffn->space, ffn->set, &ffn->set->param[bias], y);
-}
-
-int ffn_hidden(const Ffn *ffn, const Pass *pass, Tensor x, const FfnSaved *saved) {
-    x = mistaken_ffn_input(x);
-    int status = ffn->kind->project(ffn, x, saved);
-    if (status) return status;
-    workspace_multiply(ffn->space);
-    add_bias(ffn, ffn->gate_bias, &saved->gate);
-    add_bias(ffn, ffn->up_bias, &saved->up);
-    pointwise(ffn, pass, saved, ACTIVATE);
-    return 0;
-}
-
-void ffn_activate(const Ffn *ffn, const Pass *pass, const FfnSaved *saved) {
-    Pass again = *pass;
-    again.microbatch += fault_on("mask-redrawn");
-    pointwise(ffn, &again, saved, ACTIVATE);
-}
-
-void ffn_down(const Ffn *ffn, const FfnSaved *saved, const Partials *y) {
-    LinearTerm term = {&ffn->set->param[ffn->down], &saved->hidden};
-    linear_partials(ffn->space, ffn->set, LINEAR_ROW_FORWARD, &term, 1, y);
-    mistaken_ffn_output(y);
-}
-
-/* The two products that read dy: down's weight gradient from hidden, then dhidden into hidden's
- * place. */
-static int backward_down(const Ffn *ffn, Tensor dy, const FfnSaved *saved) {
-    const Param *down = &ffn->set->param[ffn->down];
-    GemmList *list = &ffn->space->products;
-    int status = linear_row_gradient(list, ffn->set, down, dy, &saved->hidden);
-    if (status) return status;
-    workspace_multiply(ffn->space);
-    status = linear_row_input_gradient(list, ffn->set, down, dy, &saved->hidden);
-    if (status) return status;
-    workspace_multiply(ffn->space);
-    return 0;
-}
-
-int ffn_backward(const Ffn *ffn, const Pass *pass, Tensor x, Tensor dy, const FfnSaved *saved,
-                 const Partials *dx) {
-    int status = backward_down(ffn, dy, saved);
-    if (status) return status;
-    pointwise(ffn, pass, saved, DIFFERENTIATE);
-
-    struct {
-        int weight, bias;
-        const Sharded *gradient;
-    } branch[] = {{ffn->gate, ffn->gate_bias, &saved->gate}, {ffn->up, ffn->up_bias, &saved->up}};
-    LinearTerm term[2];
-    int terms = 0;
-    GemmList *list = &ffn->space->products;
-    for (int b = 0; b < 2; b++) {
-        if (branch[b].weight < 0) continue;
-        const Param *weight = &ffn->set->param[branch[b].weight];
-        term[terms++] = (LinearTerm){weight, branch[b].gradient};
-        status = linear_column_gradient(list, ffn->set, weight, branch[b].gradient, x);
-        if (status) return status;
-        if (branch[b].bias >= 0)
-            linear_bias_gradient(ffn->space, ffn->set, &ffn->set->param[branch[b].bias],
-                                 branch[b].gradient);
-    }
-    workspace_multiply(ffn->space);
-    linear_partials(ffn->space, ffn->set, LINEAR_COLUMN_BACKWARD, term, terms, dx);
-    return 0;
+void ffn_take_work(const Ffn *ffn, Arena *arena, int rank, FfnSaved *saved) {
+    if (ffn->space->fusion != FUSION_EAGER || !ffn->kind->has_gate) return;
+    sharded_take(&saved->work, arena, &ffn->axis, rank, 1, ffn->space->rows);
 }

@@ -43,9 +43,10 @@ typedef struct {
 } Ffn;
 
 /* What forward leaves for backward, [T, d_ff] by shard: preactivations, and what down multiplies
- * (after the mask). */
+ * (after the mask). `work` is no part of it: at FUSION_EAGER pointwise work of a kind with two
+ * branches has intermediate results there. */
 typedef struct {
-    Sharded gate, up, hidden;
+    Sharded gate, up, hidden, work;
 } FfnSaved;
 
 struct FfnKind { /* all required */
@@ -60,12 +61,13 @@ struct FfnKind { /* all required */
     int (*declare)(Ffn *ffn, const char *prefix);
     /* Memory for the preactivations on this tensor rank. */
     void (*take)(const Ffn *ffn, Arena *arena, int rank, int64_t rows, FfnSaved *saved);
-    /* Appends the products of x [T, D] that give the preactivations. 0 or WEFT_RUNTIME. */
-    int (*project)(const Ffn *ffn, Tensor x, const FfnSaved *saved);
-    /* hidden = act(...) of rows [rows) of one shard. */
-    void (*activate)(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved);
-    /* dhidden (in hidden's place) -> gradients of the preactivations in their places, same rows. */
-    void (*differentiate)(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved);
+    /* hidden = act(...) of rows and columns of one shard. */
+    void (*activate)(const Ffn *ffn, Range rows, Range cols, int shard, const FfnSaved *saved);
+    /* dhidden (in hidden's place) -> gradients of the preactivations in their places. */
+    void (*differentiate)(const Ffn *ffn, Range rows, Range cols, int shard, const FfnSaved *saved);
+    /* Both of a whole shard in passes of one operation each (nn/ffn_passes.h), by all threads. */
+    void (*activate_apart)(const Ffn *ffn, int shard, const FfnSaved *saved);
+    void (*differentiate_apart)(const Ffn *ffn, int shard, const FfnSaved *saved);
 };
 
 extern const FfnKind *const ffn_kinds[]; /* ends with NULL */
@@ -83,6 +85,9 @@ int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *conf
 /* Memory for preactivations and hidden, by shard; either may be NULL (then it's taken elsewhere).
  */
 void ffn_take(const Ffn *ffn, Arena *arena, int rank, FfnSaved *preactivations, FfnSaved *hidden);
+
+/* Memory for `work`, if the level of fusion wants it; one serves all layers. */
+void ffn_take_work(const Ffn *ffn, Arena *arena, int rank, FfnSaved *saved);
 
 /* x [T, D] -> saved preactivations and hidden. 0 or a negative code. */
 int ffn_hidden(const Ffn *ffn, const Pass *pass, Tensor x, const FfnSaved *saved);

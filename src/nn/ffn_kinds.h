@@ -17,14 +17,14 @@ int ffn_declare_row(Ffn *ffn, const char *prefix, const char *name, uint32_t ini
 /* Operations of FfnKind for kinds with a gate and an up branch. */
 int ffn_pair_declare(Ffn *ffn, const char *prefix);
 void ffn_pair_take(const Ffn *ffn, Arena *arena, int rank, int64_t rows, FfnSaved *saved);
-int ffn_pair_project(const Ffn *ffn, Tensor x, const FfnSaved *saved);
 
-/* And what activate and differentiate of such a kind hand to its kernel (math/activation.h): the
- * rows of one shard. */
-void ffn_pair_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved,
+/* And what activate and differentiate of such a kind hand to its kernel (math/activation.h): rows
+ * and columns of one shard. */
+void ffn_pair_activate(const Ffn *ffn, Range rows, Range cols, int shard, const FfnSaved *saved,
                        void (*kernel)(const Branches *branches, int64_t n, const real *g,
                                       const real *u, real *h));
-void ffn_pair_differentiate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved,
+void ffn_pair_differentiate(const Ffn *ffn, Range rows, Range cols, int shard,
+                            const FfnSaved *saved,
                             void (*kernel)(const Branches *branches, int64_t n, const real *g,
                                            const real *u, const real *dh, real *dg, real *du));
 

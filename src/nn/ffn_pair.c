@@ -1,6 +1,5 @@
 /* What kinds with two branches share, whatever they do between them. */
 #include "nn/ffn_kinds.h"
-#include "nn/linear.h"
 
 int ffn_pair_declare(Ffn *ffn, const char *prefix) {
     int status = ffn_declare_column(ffn, prefix, "gate", INIT_KEY_GATE, ffn->config.gate_bias,
@@ -19,28 +18,32 @@ void ffn_pair_take(const Ffn *ffn, Arena *arena, int rank, int64_t rows, FfnSave
     sharded_take(&saved->up, arena, &ffn->axis, rank, 1, rows);
 }
 
-int ffn_pair_project(const Ffn *ffn, Tensor x, const FfnSaved *saved) {
-    GemmList *list = &ffn->space->products;
-    const Param *param = ffn->set->param;
-    int status = linear_column_forward(list, ffn->set, &param[ffn->gate], x, &saved->gate);
-    if (!status) status = linear_column_forward(list, ffn->set, &param[ffn->up], x, &saved->up);
-    return status;
+/* Rows of a shard that a kernel may take as one array, one after the other. */
+static bool is_one_run(Tensor shard, Range cols) {
+    return range_size(cols) == shard.cols && shard.ld == shard.cols;
 }
 
-void ffn_pair_activate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved,
+void ffn_pair_activate(const Ffn *ffn, Range rows, Range cols, int shard, const FfnSaved *saved,
                        void (*kernel)(const Branches *branches, int64_t n, const real *g,
                                       const real *u, real *h)) {
     Tensor gate = saved->gate.shard[shard], up = saved->up.shard[shard];
-    kernel(&ffn->config.branches, range_size(rows) * gate.cols, tensor_row(gate, rows.begin),
-           tensor_row(up, rows.begin), tensor_row(saved->hidden.shard[shard], rows.begin));
+    Tensor hidden = saved->hidden.shard[shard];
+    int64_t step = is_one_run(hidden, cols) ? range_size(rows) : 1;
+    for (int64_t t = rows.begin; t < rows.end; t += step)
+        kernel(&ffn->config.branches, step * range_size(cols), tensor_row(gate, t) + cols.begin,
+               tensor_row(up, t) + cols.begin, tensor_row(hidden, t) + cols.begin);
 }
 
-void ffn_pair_differentiate(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved,
+void ffn_pair_differentiate(const Ffn *ffn, Range rows, Range cols, int shard,
+                            const FfnSaved *saved,
                             void (*kernel)(const Branches *branches, int64_t n, const real *g,
                                            const real *u, const real *dh, real *dg, real *du)) {
-    real *gate = tensor_row(saved->gate.shard[shard], rows.begin);
-    real *up = tensor_row(saved->up.shard[shard], rows.begin);
-    const real *dhidden = tensor_row(saved->hidden.shard[shard], rows.begin);
-    kernel(&ffn->config.branches, range_size(rows) * saved->gate.shard[shard].cols, gate, up,
-           dhidden, gate, up);
+    Tensor hidden = saved->hidden.shard[shard];
+    int64_t step = is_one_run(hidden, cols) ? range_size(rows) : 1;
+    for (int64_t t = rows.begin; t < rows.end; t += step) {
+        real *gate = tensor_row(saved->gate.shard[shard], t) + cols.begin;
+        real *up = tensor_row(saved->up.shard[shard], t) + cols.begin;
+        kernel(&ffn->config.branches, step * range_size(cols), gate, up,
+               tensor_row(hidden, t) + cols.begin, gate, up);
+    }
 }

@@ -89,6 +89,8 @@ void layer_take_all(Model *model) {
         if (l > 0) layer->saved = *first;
         if (l == 0 || mode != RECOMPUTE_BLOCK) take_kept(model, layer, &layer->saved);
         if (l == 0 || mode == RECOMPUTE_NONE) take_derived(model, layer, &layer->saved);
+        if (l == 0)
+            ffn_take_work(&layer->ffn, &model->arena, model->set.tensor_rank, &layer->saved.ffn);
         if (!attends(model)) layer->saved.middle = model->stream[l];
     }
 }
@@ -126,6 +128,13 @@ static void enter_again(Model *model, Tensor x, int norm, Tensor normed, const r
     gather_rows(stream->inputs);
 }
 
+/* Nobody is shown what is added alone where it isn't made: an observer has it done apart. */
+static ResidualEnd end_of_block(const Model *model, Tensor x, Tensor out) {
+    bool fused = model->space.fusion == FUSION_BLOCK && !model->space.observer;
+    return (ResidualEnd){
+        .space = &model->space, .x = x, .y = model->sum, .out = out, .fused = fused};
+}
+
 /* stream[l] -> middle, by way of attention. */
 static int attention_sublayer(Model *model, int l) {
     Layer *layer = &model->layer[l];
@@ -134,11 +143,12 @@ static int attention_sublayer(Model *model, int l) {
     enter(model, x, layer->norm_attention, saved->normed_attention, saved->scale_attention);
     int status = attention_heads(&layer->attention, saved->normed_attention, &saved->attention);
     if (status) return status;
-    Partials part = exchange_begin(model->exchange_attention, model->sum);
+    ResidualEnd end = end_of_block(model, x, saved->middle);
+    Partials part = residual_begin(&end, model->exchange_attention);
     attention_output(&layer->attention, &saved->attention, &part);
     status = exchange_sum(model->exchange_attention);
     if (status) return status;
-    residual_add(&model->space, x, model->sum, NULL, &(Dropout){.probability = 0}, saved->middle);
+    residual_end(&end);
     return 0;
 }
 
@@ -195,22 +205,29 @@ static void observe_hidden(const Model *model, int l) {
     observe_cut(observer, "ffn.act", l, &model->channels, 1, &saved->ffn.hidden);
 }
 
+static ResidualEnd end_of_ffn(const Model *model, int l, const Pass *pass) {
+    const Layer *layer = &model->layer[l];
+    ResidualEnd end = end_of_block(model, layer->saved.middle, model->stream[l + 1]);
+    if (layer->ffn.down_bias >= 0) end.bias = gain_of(model, layer->ffn.down_bias);
+    end.dropout = output_dropout(model, l, pass);
+    end.fused = end.fused && !mistaken_ffn_output_on();
+    return end;
+}
+
 static int ffn_forward(Model *model, int l, const Pass *pass) {
     const Layer *layer = &model->layer[l];
     int status = ffn_sublayer(model, l, pass);
     if (status) return status;
     strike_nan(model, l, pass, PHASE_FORWARD, first_hidden(&layer->saved.ffn));
     observe_hidden(model, l);
-    Partials part = exchange_begin(model->exchange_ffn, model->sum);
+    ResidualEnd end = end_of_ffn(model, l, pass);
+    Partials part = residual_begin(&end, model->exchange_ffn);
     ffn_down(&layer->ffn, &layer->saved.ffn, &part);
     status = exchange_sum(model->exchange_ffn);
     if (status) return status;
     mistaken_ffn_sum(&layer->ffn, &model->config.ffn, pass,
                      stream_own(&model->space.stream, layer->saved.normed_ffn), model->sum);
-    Dropout dropout = output_dropout(model, l, pass);
-    const real *bias = layer->ffn.down_bias < 0 ? NULL : gain_of(model, layer->ffn.down_bias);
-    residual_add(&model->space, layer->saved.middle, model->sum, bias, &dropout,
-                 model->stream[l + 1]);
+    residual_end(&end);
     observe_stream(&model->space, "ffn.down", l, model->sum);
     observe_stream(&model->space, "resid.ffn", l, model->stream[l + 1]);
     return 0;

@@ -28,6 +28,20 @@ int linear_column_forward(GemmList *list, const ParamSet *set, const Param *weig
     return add_shards(list, set, weight, PARAM_VALUE, x, y, column_forward);
 }
 
+int linear_column_forward_pairs(GemmList *list, const ParamSet *set, const Param *const weight[2],
+                                Tensor x, const Sharded *const y[2]) {
+    Range owned = y[0]->owned;
+    int status = 0;
+    list->pairs = true;
+    for (int64_t i = 2 * owned.begin; i < 2 * owned.end && !status; i++) {
+        int s = (int)(i / 2);
+        GemmCall call =
+            column_forward(param_shard(set, weight[i % 2], PARAM_VALUE, s), x, y[i % 2]->shard[s]);
+        status = gemm_list_add(list, &call);
+    }
+    return status;
+}
+
 static GemmCall column_gradient(Tensor dw, Tensor x, Tensor dy) {
     return (GemmCall){GEMM_TN, dw.rows, dw.cols, x.rows, dy.data, dy.ld,
                       x.data,  x.ld,    1,       1,      dw.data, dw.ld};
@@ -85,7 +99,10 @@ typedef struct {
     const LinearTerm *terms;
     int count;
     Range rows, cols;
-    void *products; /* scratch */
+    void *products;           /* scratch */
+    const Epilogue *epilogue; /* or NULL */
+    const Stopwatch *watch;
+    StopwatchAside *aside; /* what the epilogue takes */
 } Tile;
 
 /* Shard s's contribution to the tile, its terms one after another, into c or added to it. */
@@ -126,12 +143,22 @@ static void tile_node(const Tile *tile, int begin, int end, real *c, int64_t ldc
         for (int64_t j = 0; j < cols; j++) c[r * ldc + j] += scratch[r * cols + j];
 }
 
+/* What is done with the whole sum, c. */
+static void tile_finish(const Tile *tile, real *c, int64_t ldc) {
+    if (!tile->epilogue) return;
+    double since = stopwatch_aside(tile->watch);
+    for (int64_t t = tile->rows.begin; t < tile->rows.end; t++, c += ldc)
+        tile->epilogue->finish(tile->epilogue->context, t, tile->cols, c);
+    stopwatch_add(tile->watch, tile->aside, since);
+}
+
 void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind,
                      const LinearTerm *terms, int count, const Partials *y) {
     if (y->count == 0) return;
     stopwatch_begin_products(space->stopwatch);
     int64_t rows = y->sum[0].rows, cols = output_cols(kind, terms[0].weight);
     int64_t across = (cols + TILE_COLS - 1) / TILE_COLS, down = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    StopwatchAside aside = {0};
     while (down * across * y->count < 2 * space->threads && down * LEAST_ROWS < rows) down++;
 #pragma omp parallel for num_threads(space->threads) schedule(dynamic, 1)
     for (int64_t item = 0; item < across * down * y->count; item++) {
@@ -142,13 +169,20 @@ void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind
                      count,
                      shard_range(rows, down, item / across % down),
                      shard_range(cols, across, item % across),
-                     workspace_scratch(space, thread)};
+                     workspace_scratch(space, thread),
+                     y->epilogue,
+                     space->stopwatch,
+                     &aside};
         Tensor sum = y->sum[part];
-        tile_node(&tile, (int)y->subtree[part].begin, (int)y->subtree[part].end,
-                  tensor_row(sum, tile.rows.begin) + tile.cols.begin, sum.ld,
+        real *c = tensor_row(sum, tile.rows.begin) + tile.cols.begin;
+        tile_node(&tile, (int)y->subtree[part].begin, (int)y->subtree[part].end, c, sum.ld,
                   (real *)(void *)((char *)tile.products + gemm_scratch()));
+        tile_finish(&tile, c, sum.ld);
     }
     stopwatch_end(space->stopwatch);
+    if (y->epilogue)
+        stopwatch_move(space->stopwatch, &aside, space->threads,
+                       stopwatch_products(space->stopwatch), y->epilogue->part);
 }
 
 void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *bias,

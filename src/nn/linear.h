@@ -15,6 +15,11 @@
 int linear_column_forward(GemmList *list, const ParamSet *set, const Param *weight, Tensor x,
                           const Sharded *y);
 
+/* The same of two weights with the same cut, by turns: y0_s, y1_s, then the next shard's (as a list
+ * of pairs wants them). */
+int linear_column_forward_pairs(GemmList *list, const ParamSet *set, const Param *const weight[2],
+                                Tensor x, const Sharded *const y[2]);
+
 /* Appends dW_s += dy_s^T x. */
 int linear_column_gradient(GemmList *list, const ParamSet *set, const Param *weight,
                            const Sharded *dy, Tensor x);
@@ -35,8 +40,8 @@ typedef struct {
 
 /* Partial sums over this rank's shards, up the tree as far as they form whole subtrees:
  * row-parallel forward: sum over terms of h_s W_s^T;  column-parallel backward: sum over terms of
- * dy_s W_s. Tile by tile: a tile's shards are multiplied and combined while it is in cache. All
- * terms share one axis. */
+ * dy_s W_s. Tile by tile: a tile's shards are multiplied and combined while it is in cache, and
+ * end in y's epilogue if it has one. All terms share one axis. */
 typedef enum { LINEAR_ROW_FORWARD, LINEAR_COLUMN_BACKWARD } LinearSum;
 void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind,
                      const LinearTerm *terms, int count, const Partials *y);

@@ -74,26 +74,27 @@ static int meeting_on(void) {
     return -1;
 }
 
-static void meet_forward(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
+static void meet_forward(const Ffn *ffn, Range rows, Range cols, int shard, const FfnSaved *saved) {
     int which = meeting_on();
     for (int64_t t = rows.begin; t < rows.end; t++) {
         const real *gate = tensor_row(saved->gate.shard[shard], t);
         const real *up = tensor_row(saved->up.shard[shard], t);
         real *hidden = tensor_row(saved->hidden.shard[shard], t);
-        for (int64_t c = 0; c < saved->hidden.shard[shard].cols; c++)
+        for (int64_t c = cols.begin; c < cols.end; c++)
             hidden[c] = (real)meetings[which]
                             .meet(&ffn->config.branches, (double)gate[c], (double)up[c])
                             .hidden;
     }
 }
 
-static void meet_backward(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
+static void meet_backward(const Ffn *ffn, Range rows, Range cols, int shard,
+                          const FfnSaved *saved) {
     int which = meeting_on();
     for (int64_t t = rows.begin; t < rows.end; t++) {
         real *gate = tensor_row(saved->gate.shard[shard], t);
         real *up = tensor_row(saved->up.shard[shard], t);
         const real *dhidden = tensor_row(saved->hidden.shard[shard], t);
-        for (int64_t c = 0; c < saved->hidden.shard[shard].cols; c++) {
+        for (int64_t c = cols.begin; c < cols.end; c++) {
             Meeting m = meetings[which].meet(&ffn->config.branches, (double)gate[c], (double)up[c]);
             gate[c] = (real)((double)dhidden[c] * m.by_gate);
             up[c] = (real)((double)dhidden[c] * m.by_up);
@@ -102,11 +103,23 @@ static void meet_backward(const Ffn *ffn, Range rows, int shard, const FfnSaved 
 }
 
 /* Forward as it should be; then up's place holds the product. */
-static void keep_product(const Ffn *ffn, Range rows, int shard, const FfnSaved *saved) {
-    ffn_find("gated")->activate(ffn, rows, shard, saved);
+static void keep_product(const Ffn *ffn, Range rows, Range cols, int shard, const FfnSaved *saved) {
+    ffn_find("gated")->activate(ffn, rows, cols, shard, saved);
     for (int64_t t = rows.begin; t < rows.end; t++)
-        memcpy(tensor_row(saved->up.shard[shard], t), tensor_row(saved->hidden.shard[shard], t),
-               (size_t)saved->up.shard[shard].cols * sizeof(real));
+        memcpy(tensor_row(saved->up.shard[shard], t) + cols.begin,
+               tensor_row(saved->hidden.shard[shard], t) + cols.begin,
+               (size_t)range_size(cols) * sizeof(real));
+}
+
+/* The same mistakes over a whole shard. */
+static void activate_whole(const Ffn *ffn, int shard, const FfnSaved *saved) {
+    Tensor hidden = saved->hidden.shard[shard];
+    ffn->kind->activate(ffn, (Range){0, hidden.rows}, (Range){0, hidden.cols}, shard, saved);
+}
+
+static void differentiate_whole(const Ffn *ffn, int shard, const FfnSaved *saved) {
+    Tensor hidden = saved->hidden.shard[shard];
+    ffn->kind->differentiate(ffn, (Range){0, hidden.rows}, (Range){0, hidden.cols}, shard, saved);
 }
 
 static void mistake_kind(Ffn *ffn) {
@@ -118,6 +131,10 @@ static void mistake_kind(Ffn *ffn) {
         mistaken.differentiate = meet_backward;
     }
     if (fault_on("product-alone-saved")) mistaken.activate = keep_product;
+    if (mistaken.activate != ffn->kind->activate) {
+        mistaken.activate_apart = activate_whole;
+        mistaken.differentiate_apart = differentiate_whole;
+    }
     ffn->kind = &mistaken;
 }
 
@@ -221,6 +238,15 @@ static void mask_output(const Ffn *ffn, const FfnConfig *right, const Pass *pass
                        pass->training ? right->hidden_dropout : 0,
                        (uint32_t)ffn->space->stream.own.begin};
     dropout_apply(&dropout, (Range){0, y.rows}, 0, y, y);
+}
+
+bool mistaken_ffn_output_on(void) {
+    static const char *const kinds[] = {"ffn-along-sequence", "activation-after-down",
+                                        "residual-inside", "hidden-mask-after-down",
+                                        "bias-added-p-times"};
+    bool on = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) on = on || fault_on(kinds[i]);
+    return on;
 }
 
 void mistaken_ffn_sum(const Ffn *ffn, const FfnConfig *right, const Pass *pass, Tensor x,

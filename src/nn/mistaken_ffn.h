@@ -18,6 +18,10 @@ void mistaken_ffn_declared(Ffn *ffn);
 Tensor mistaken_ffn_input(Tensor x);
 void mistaken_ffn_output(const Partials *y);
 
+/* Whether one of the next is on, or mistaken_ffn_output's: then the sum may not end in an epilogue.
+ */
+bool mistaken_ffn_output_on(void);
+
 /* y, the rows of the stream that are here, summed over all shards, before down's bias; `right` is
  * the config without mistakes, x the same rows of what the FFN was given. */
 void mistaken_ffn_sum(const Ffn *ffn, const FfnConfig *right, const Pass *pass, Tensor x, Tensor y);
@@ -30,6 +34,7 @@ static inline void mistaken_ffn_tensor(const char **name, uint32_t *init_key) {
 static inline void mistaken_ffn_declared(Ffn *ffn) { (void)ffn; }
 static inline Tensor mistaken_ffn_input(Tensor x) { return x; }
 static inline void mistaken_ffn_output(const Partials *y) { (void)y; }
+static inline bool mistaken_ffn_output_on(void) { return false; }
 static inline void mistaken_ffn_sum(const Ffn *ffn, const FfnConfig *right, const Pass *pass,
                                     Tensor x, Tensor y) {
     (void)ffn, (void)right, (void)pass, (void)x, (void)y;

@@ -111,6 +111,7 @@ int model_declare(Model *model, const ModelConfig *config, int tensor_rank, int 
     if (status) return status;
     int64_t rows = config->sequences * config->context;
     model->space = (Workspace){.threads = config->threads,
+                               .fusion = config->fusion,
                                .rows = rows,
                                .row_shards = shard_count(rows, config->grid_tensor)};
     stream_init(&model->space.stream, rows, config->ffn.d_model, config->grid_tensor,

@@ -52,6 +52,7 @@ typedef struct {
     Reduction reduction;
     Transport transport;
     Recompute recompute;
+    Fusion fusion;
     bool sequence; /* the residual stream is cut by rows over the tensor ranks */
     int threads;
 } ModelConfig;

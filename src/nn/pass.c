@@ -29,6 +29,19 @@ void workspace_multiply(Workspace *space) {
     stopwatch_end(space->stopwatch);
 }
 
+void workspace_multiply_apart(Workspace *space) {
+    if (space->fusion == FUSION_EAGER) workspace_multiply(space);
+}
+
+void workspace_multiply_after(Workspace *space, GemmAfter *after, void *context,
+                              StopwatchAside *aside) {
+    Stopwatch *watch = space->stopwatch;
+    space->products.after = after;
+    space->products.context = context;
+    workspace_multiply(space);
+    stopwatch_move(watch, aside, space->threads, stopwatch_products(watch), stopwatch_part(watch));
+}
+
 void workspace_reduce_row_sums(Workspace *space, int64_t cols, real *gradient) {
 #pragma omp parallel for num_threads(space->threads) schedule(static)
     for (int64_t c = 0; c < cols; c++) {

@@ -22,6 +22,15 @@ typedef enum {
     RECOMPUTE_BLOCK, /* keep the block's input; redo the block */
 } Recompute;
 
+/* How far kernels are fused (kernels.fusion); every level gives the same bits. */
+typedef enum {
+    FUSION_EAGER,  /* each product and each pointwise operation apart: the reference */
+    FUSION_PACKED, /* products that read the same input in one list; pointwise work in one pass */
+    FUSION_GATE,   /* biases, activation, product and hidden dropout, and their backward, on each
+                      tile of a product while it is in cache */
+    FUSION_BLOCK,  /* output bias, dropout and residual add likewise, where a sum is finished */
+} Fusion;
+
 typedef struct {
     int64_t step, microbatch; /* microbatch within the global step */
     bool training;            /* dropout on */
@@ -31,6 +40,7 @@ typedef struct Observer Observer; /* nn/observer.h */
 
 typedef struct {
     int threads;
+    Fusion fusion;
     int row_shards;      /* min(grid.tensor, T): how sums over rows are cut */
     int64_t rows;        /* T */
     Stream stream;       /* which of them this rank has between the blocks */
@@ -52,6 +62,12 @@ void *workspace_scratch(const Workspace *space, int thread);
 
 /* Runs and forgets the list of products. */
 void workspace_multiply(Workspace *space);
+/* The same at FUSION_EAGER alone: what follows on the list is then apart. */
+void workspace_multiply_apart(Workspace *space);
+/* With `after` of each finished tile (math/gemm.h), whose own time `aside` has and which belongs to
+ * the part at work. */
+void workspace_multiply_after(Workspace *space, GemmAfter *after, void *context,
+                              StopwatchAside *aside);
 
 /* gradient[c] += sum over the T rows of x's column c, all of which are here: per row shard in
  * double, then up the tree over row shards. */

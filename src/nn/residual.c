@@ -65,13 +65,75 @@ void residual_norm_backward(Workspace *space, Tensor dy, Tensor x, const real *g
     stopwatch_end(space->stopwatch);
 }
 
+/* ---- the end of a block ---- */
+
+/* The three operations apart. */
+static void add_bias(const ResidualEnd *end, Range rows) {
+    for (int64_t t = rows.begin; t < rows.end; t++) {
+        real *y = tensor_row(end->y, t);
+        for (int64_t j = 0; j < end->y.cols; j++) y[j] += end->bias[j];
+    }
+}
+
+static void drop(const ResidualEnd *end, Range rows) {
+    dropout_apply(&end->dropout, rows, 0, end->y, end->y);
+}
+
+static void add(const ResidualEnd *end, Range rows) {
+    for (int64_t t = rows.begin; t < rows.end; t++) {
+        const real *x = tensor_row(end->x, t), *y = tensor_row(end->y, t);
+        real *out = tensor_row(end->out, t);
+        for (int64_t j = 0; j < end->y.cols; j++) out[j] = x[j] + y[j];
+    }
+}
+
+/* And in one. */
+static void add_all(const ResidualEnd *end, Range rows) {
+    dropout_add(&end->dropout, rows, 0, end->bias, end->x, end->y, end->out);
+}
+
+static void add_pass(const ResidualEnd *end, void (*operation)(const ResidualEnd *, Range)) {
+#pragma omp parallel for num_threads(end->space->threads) schedule(static)
+    for (int64_t c = 0; c < chunk_count(end->x.rows); c++) operation(end, chunk_at(end->x.rows, c));
+}
+
+static void add_whole(const ResidualEnd *end) {
+    stopwatch_begin(end->space->stopwatch, STEP_RESIDUAL);
+    if (end->space->fusion == FUSION_EAGER) {
+        if (end->bias) add_pass(end, add_bias);
+        if (end->dropout.probability > 0) add_pass(end, drop);
+        add_pass(end, add);
+    } else {
+        add_pass(end, add_all);
+    }
+    stopwatch_end(end->space->stopwatch);
+}
+
 void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias,
                   const Dropout *dropout, Tensor out) {
-    stopwatch_begin(space->stopwatch, STEP_RESIDUAL);
-#pragma omp parallel for num_threads(space->threads) schedule(static)
-    for (int64_t c = 0; c < chunk_count(x.rows); c++)
-        dropout_add(dropout, chunk_at(x.rows, c), bias, x, y, out);
-    stopwatch_end(space->stopwatch);
+    add_whole(&(ResidualEnd){
+        .space = space, .x = x, .y = y, .out = out, .bias = bias, .dropout = *dropout});
+}
+
+/* A piece of a row, alone. */
+static void finish(void *context, int64_t row, Range cols, real *sum) {
+    const ResidualEnd *end = context;
+    const real *bias = fault_on("bias-not-in-tile") ? NULL : end->bias;
+    Dropout dropout = end->dropout;
+    dropout.row_offset += (uint32_t)row;
+    Tensor x = tensor_view(tensor_row(end->x, row) + cols.begin, 1, range_size(cols));
+    Tensor y = tensor_view(sum, 1, range_size(cols));
+    dropout_add(&dropout, (Range){0, 1}, cols.begin, bias ? bias + cols.begin : NULL, x, y, y);
+}
+
+Partials residual_begin(ResidualEnd *end, Exchange *exchange) {
+    if (!end->fused) return exchange_begin(exchange, end->y);
+    end->epilogue = (Epilogue){finish, end, STEP_RESIDUAL};
+    return exchange_begin_with(exchange, end->out, &end->epilogue);
+}
+
+void residual_end(const ResidualEnd *end) {
+    if (!end->fused) add_whole(end);
 }
 
 void residual_add_backward(const Workspace *space, Tensor d, const Dropout *dropout, Tensor dy) {

@@ -4,7 +4,7 @@
 #ifndef WEFT_NN_RESIDUAL_H
 #define WEFT_NN_RESIDUAL_H
 
-#include "comm/comm.h"
+#include "comm/exchange.h"
 #include "math/dropout.h"
 #include "nn/pass.h"
 #include "param/param.h"
@@ -24,6 +24,26 @@ void residual_norm_backward(Workspace *space, Tensor dy, Tensor x, const real *g
  * which is dropout's row_offset. */
 void residual_add(const Workspace *space, Tensor x, Tensor y, const real *bias,
                   const Dropout *dropout, Tensor out);
+
+/* The end of a row-parallel block: its partial sums become y, and out = x + dropout(y + bias).
+ *
+ *     ResidualEnd end = {.space = .., .x = .., .y = .., .out = .., ..};
+ *     Partials part = residual_begin(&end, exchange);   // where the partial sums belong
+ *     ... exchange_sum(exchange) ...
+ *     residual_end(&end);
+ *
+ * Where it is `fused` the sum's epilogue does it all, y stays as it was, and residual_end has
+ * nothing to do. Not to be moved between begin and end. */
+typedef struct {
+    const Workspace *space;
+    Tensor x, y, out;
+    const real *bias; /* or NULL */
+    Dropout dropout;
+    bool fused;
+    Epilogue epilogue;
+} ResidualEnd;
+Partials residual_begin(ResidualEnd *end, Exchange *exchange);
+void residual_end(const ResidualEnd *end);
 /* dy [T, D] = dropout's gradient of d [T, D] (the gradient of out). */
 void residual_add_backward(const Workspace *space, Tensor d, const Dropout *dropout, Tensor dy);
 /* gradient [D] += sum over the rows of dy [T, D], of a cut stream in stream_finish_sums. */

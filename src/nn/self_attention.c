@@ -127,12 +127,16 @@ static Tensor unit_lse(const SelfAttention *attention, const AttentionSaved *sav
 int attention_heads(const SelfAttention *attention, Tensor x, const AttentionSaved *saved) {
     GemmList *list = &attention->space->products;
     const Param *param = attention->set->param;
-    int status = linear_column_forward(list, attention->set, &param[attention->q], x, &saved->q);
-    if (!status)
-        status = linear_column_forward(list, attention->set, &param[attention->k], x, &saved->k);
-    if (!status)
-        status = linear_column_forward(list, attention->set, &param[attention->v], x, &saved->v);
-    if (status) return status;
+    const struct {
+        int weight;
+        const Sharded *y;
+    } branch[] = {{attention->q, &saved->q}, {attention->k, &saved->k}, {attention->v, &saved->v}};
+    for (int i = 0; i < 3; i++) {
+        const Param *weight = &param[branch[i].weight];
+        int status = linear_column_forward(list, attention->set, weight, x, branch[i].y);
+        if (status) return status;
+        workspace_multiply_apart(attention->space);
+    }
     workspace_multiply(attention->space);
 
     AttentionShape shape = shape_of(attention);
@@ -189,6 +193,7 @@ int attention_backward_heads(const SelfAttention *attention, Tensor x, Tensor dy
     ParamSet *set = attention->set;
     const Param *o = &set->param[attention->o];
     int status = linear_row_gradient(list, set, o, dy, &saved->o);
+    if (!status) workspace_multiply_apart(attention->space);
     if (!status) status = linear_row_input_gradient(list, set, o, dy, &gradient->o);
     if (status) return status;
     workspace_multiply(attention->space);
@@ -201,6 +206,7 @@ int attention_backward_heads(const SelfAttention *attention, Tensor x, Tensor dy
     for (int i = 0; i < 3; i++) {
         status = linear_column_gradient(list, set, term[i].weight, term[i].input, x);
         if (status) return status;
+        workspace_multiply_apart(attention->space);
     }
     workspace_multiply(attention->space);
     linear_partials(attention->space, set, LINEAR_COLUMN_BACKWARD, term, 3, dx);

@@ -170,6 +170,7 @@ static bool read_config(Declared *declared, const json_t *manifest) {
     Config *config = &declared->config;
     const json_t *text = json_object_get(json_object_get(manifest, "origin"), "config");
     config_defaults(config);
+    config_set(config, "kernels.fusion=eager"); /* says a manifest from before there was the key */
     if (json_is_string(text) && !config_read_text(config, json_string_value(text), "origin.config"))
         return true;
     findings_add(&declared->findings, "%s",

@@ -136,7 +136,7 @@ static int add_shard(const Row *row, const Local *down, const real *x, real *mem
     }
     Tensor hidden = tensor_view(memory + 2 * channels, 1, channels);
     saved.hidden.shard[row->shard] = hidden;
-    ffn->kind->activate(ffn, (Range){0, 1}, row->shard, &saved);
+    ffn->kind->activate(ffn, (Range){0, 1}, (Range){0, channels}, row->shard, &saved);
     return multiply(row, down, hidden.data, y);
 }
 

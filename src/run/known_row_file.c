@@ -151,7 +151,7 @@ static void activate(const Row *row, const Ffn *ffn) {
     saved.gate.shard[0] = tensor_view(gate, 1, channels);
     saved.up.shard[0] = tensor_view(up, 1, channels);
     saved.hidden.shard[0] = tensor_view(hidden, 1, channels);
-    ffn->kind->activate(ffn, (Range){0, 1}, 0, &saved);
+    ffn->kind->activate(ffn, (Range){0, 1}, (Range){0, channels}, 0, &saved);
 }
 
 /* y = what the ranks' columns of down add up to, and its bias once. */

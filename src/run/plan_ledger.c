@@ -135,6 +135,10 @@ int ledger_ffn_tensors(const Config *config, int tp, FfnTensor tensor[FFN_TENSOR
         for (; count < FFN_TENSORS && tables[i].tensor[count].name; count++)
             tensor[count] = tables[i].tensor[count];
     }
+    /* One act is there, for all layers, where each operation is a pass of its own: ffn_take_work.
+     */
+    bool apart = !strcmp(config->kernels.fusion, "eager");
+    if (apart && tensor[count - 2].fate == never) tensor[count - 2].fate = always_again;
     for (int i = 0; i < count && cut; i++)
         if (!tensor[i].is_wide) tensor[i].fate = always_again;
     return count;

@@ -45,7 +45,7 @@ LedgerRow ledger_ffn_layer(const Config *config, const Ledger *ledger);
 typedef enum {
     TENSOR_KEPT,  /* by every layer, until its backward */
     TENSOR_AGAIN, /* computed again in backward; one serves all layers */
-    TENSOR_NEVER, /* never materialised: it lives in registers */
+    TENSOR_NEVER, /* has no memory of its own */
 } TensorFate;
 
 typedef struct {

@@ -31,6 +31,13 @@ static Recompute recompute_mode(const char *name) {
     return RECOMPUTE_NONE;
 }
 
+static Fusion fusion_level(const char *name) {
+    static const char *const names[] = {"eager", "packed", "gate", "block"};
+    for (int level = FUSION_EAGER; level <= FUSION_BLOCK; level++)
+        if (!strcmp(name, names[level])) return (Fusion)level;
+    return FUSION_EAGER;
+}
+
 static Transport transport_mode(const char *name) {
     if (!strcmp(name, "window")) return TRANSPORT_WINDOW;
     return strcmp(name, "messages") ? TRANSPORT_AUTO : TRANSPORT_MESSAGES;
@@ -66,6 +73,7 @@ ModelConfig setup_model(const Config *config, int64_t sequences, int threads) {
             strcmp(config->grid.reduction, "exact") ? REDUCTION_ALLREDUCE : REDUCTION_EXACT,
         .transport = transport_mode(config->grid.transport),
         .recompute = recompute_mode(config->train.recompute),
+        .fusion = fusion_level(config->kernels.fusion),
         .sequence = config->parallel.sequence,
         .threads = threads,
     };

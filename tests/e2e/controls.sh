@@ -1,6 +1,7 @@
 #!/bin/bash
 # The comparison of invariance.sh must see what breaks the promise: a sum by MPI_Allreduce, a
-# dropout mask keyed by rank, rows that a block doesn't get, BLAS on two threads. A control that passes is a failing test.
+# dropout mask keyed by rank, rows that a block doesn't get, a bias that a fused kernel leaves out, BLAS on
+# two threads. A control that passes is a failing test.
 # (That BLAS's threads do change a product of wide.ini is asserted by unit/test_blas_threads.c.)
 . "$(dirname "$0")/common.bash"
 
@@ -25,6 +26,14 @@ passes "gains of own rows alone" ended 4 "replicas have drifted" "norm.weight"
 train "own gains, unseen" 3 --tp 3 --dp 1 --set parallel.sequence=true --set train.drift_every=0 \
     --inject gain-own-rows
 fails "gains of own rows alone, not checked for drift" same_run one "own gains, unseen"
+
+for level in eager packed gate block; do
+    train "no bias in tiles, $level" 2 --tp 2 --dp 1 --set kernels.fusion=$level --inject bias-not-in-tile
+done
+for level in eager packed gate; do
+    passes "a fused end of a block isn't in $level" same_run one "no bias in tiles, $level"
+done
+fails "a fused end of a block without bias" same_run one "no bias in tiles, block"
 
 config=tests/configs/wide.ini
 train wide one

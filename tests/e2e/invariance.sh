@@ -1,8 +1,8 @@
 #!/bin/bash
 # One fingerprint: the same config ends with the same losses and the same state, bit for bit, on
 # any number of tensor-parallel ranks, data-parallel ranks and threads, with or without
-# recomputation, over windows or messages, with sequence-parallel regions or without, and however
-# often it is interrupted.
+# recomputation, over windows or messages, with sequence-parallel regions or without, at any level of
+# fusion, and however often it is interrupted.
 # Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
@@ -63,17 +63,25 @@ same_on "a layout of its own choice" 2
 same_on "a surplus rank" 5 --tp 2 --dp 2
 passes "a surplus rank idles" says "(1 idle)"
 
-train interrupted 4 --tp 4 --dp 1 --stop-at 7
+for level in eager packed gate block; do
+    same_on "$level" one --set kernels.fusion=$level
+    same_on "$level on tp 3, own rows" 3 --tp 3 --dp 1 "${sequence[@]}" --set kernels.fusion=$level
+done
+
+train interrupted 4 --tp 4 --dp 1 --stop-at 7 --set kernels.fusion=eager
 passes "stopped at 7" ended 0 "stopped at step 7 of 24" " step 7"
-train interrupted 3 --tp 3 --dp 1 --resume auto --stop-at 16 --set parallel.sequence=true
+train interrupted 3 --tp 3 --dp 1 --resume auto --stop-at 16 --set parallel.sequence=true \
+    --set kernels.fusion=gate
 passes "resumed at 7, stopped at 16" ended 0 "step-00000007 at step 7" " step 16"
 passes "the change is told" says "parallel.sequence false -> true"
+passes "the change of level is told" says "kernels.fusion eager -> gate"
 same_on interrupted 4 --tp 2 --dp 2 --resume auto
 passes "resumed at 16" says "step-00000016 at step 16"
 
 passes "files of tp 3 x dp 2" same_files one "tp 3 x dp 2"
 passes "files of messages on tp 3" same_files one "messages on tp 3"
 passes "files of own rows on tp 3" same_files one "own rows on tp 3"
+fails "a manifest says at which level" same_files one "eager"
 fails "a manifest says how it was recomputed" same_files one "recompute act"
 
 # What is read from a checkpoint, by ranks with rows of their own.

@@ -63,14 +63,22 @@ static Hash128 hash_of_run(Grid *grid, const FfnRigPlan *plan, Recompute mode) {
     return hash_bytes(part, sizeof part);
 }
 
-static void check_layout_bits(Grid *grid, const FfnRigPlan *plan) {
+/* The reference: one rank, each operation apart. */
+static void check_bits(Grid *grid, const FfnRigPlan *plan, Recompute last) {
     Grid alone;
     grid_serial(&alone);
+    Fusion level = ffn_rig_fuse(FUSION_EAGER);
     Hash128 expected = hash_of_run(&alone, plan, RECOMPUTE_NONE);
-    for (Recompute mode = RECOMPUTE_NONE; mode <= RECOMPUTE_BLOCK; mode++)
+    ffn_rig_fuse(level);
+    for (Recompute mode = RECOMPUTE_NONE; mode <= last; mode++)
         ck_assert_msg(hash_equal(hash_of_run(grid, plan, mode), expected),
-                      "%s %s: tp %d, recompute mode %d has other bits than tp 1", plan->kind,
-                      plan->activation, grid->tp, (int)mode);
+                      "%s %s: tp %d, recompute mode %d, fusion level %d has other bits than tp 1, "
+                      "eager",
+                      plan->kind, plan->activation, grid->tp, (int)mode, (int)level);
+}
+
+static void check_layout_bits(Grid *grid, const FfnRigPlan *plan) {
+    check_bits(grid, plan, RECOMPUTE_BLOCK);
 }
 
 static void layout_bits_on(Grid *grid) {
@@ -79,6 +87,25 @@ static void layout_bits_on(Grid *grid) {
 }
 
 START_TEST(every_layout_and_mode_has_the_same_bits) { on_layouts(layout_bits_on); }
+END_TEST
+
+/* Shards of several tiles, which several threads make. */
+static void tiles_on(Grid *grid) {
+    FfnRigPlan plan = suite_bounded_plan;
+    plan.rows = 70;
+    plan.d_ff = 300;
+    plan.shards = 3;
+    plan.threads = 3;
+    plan.activation = "silu";
+    if (grid->tp > 2) return; /* two kinds of sums are enough */
+    for (int k = 0; ffn_kinds[k]; k++) {
+        plan.kind = ffn_kinds[k]->name;
+        FfnRigPlan fitting = suite_fit(plan);
+        check_bits(grid, &fitting, RECOMPUTE_NONE);
+    }
+}
+
+START_TEST(every_tile_has_the_same_bits) { on_layouts(tiles_on); }
 END_TEST
 
 /* ---- rows are apart ---- */
@@ -191,6 +218,7 @@ int main(int argc, char **argv) {
     if (gemm_setup()) return EXIT_FAILURE;
     return run_mpi_suite(&argc, &argv, "ffn",
                          TESTS(gradients_accumulate, every_layout_and_mode_has_the_same_bits,
-                               a_row_does_not_see_another, permuted_rows_give_permuted_rows,
+                               every_tile_has_the_same_bits, a_row_does_not_see_another,
+                               permuted_rows_give_permuted_rows,
                                hidden_masks_differ_where_channels_do));
 }

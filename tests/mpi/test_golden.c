@@ -227,7 +227,10 @@ static void on_layouts(const char *decoder, const GoldenMlp *mlp) {
         Grid grid;
         ck_assert_int_eq(comm_start(&grid), 0);
         ck_assert_msg(grid_open(&grid, tp, 1) == 0, "%s", error_message());
-        if (!grid.surplus && mlp) check_mlp(mlp, &grid);
+        for (int level = FUSION_EAGER; level <= FUSION_BLOCK && !grid.surplus && mlp; level++) {
+            ffn_rig_fuse((Fusion)level);
+            check_mlp(mlp, &grid);
+        }
         if (!grid.surplus && decoder) check_decoder(decoder, &grid);
         comm_stop(&grid);
     }

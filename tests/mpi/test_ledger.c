@@ -119,13 +119,18 @@ static const real *data_of(const Sharded *sharded) {
     return range_size(sharded->owned) ? sharded->shard[sharded->owned.begin].data : NULL;
 }
 
-static const real *ffn_tensor(const LayerSaved *saved, char name) {
+/* act(G), or of a dual FFN act(U), is there at the eager level. */
+static const real *ffn_tensor(const Model *model, int l, char name) {
+    const LayerSaved *saved = &model->layer[l].saved;
+    bool dual = !strcmp(model->config.ffn.kind, "dual");
     switch (name) {
     case 'X': return saved->normed_ffn.data;
     case 'G': return data_of(&saved->ffn.gate);
     case 'U':
     case 'Z': return data_of(&saved->ffn.up);
     case 'H': return data_of(&saved->ffn.hidden);
+    case 'A': return dual ? NULL : data_of(&saved->ffn.work);
+    case 'B': return data_of(&saved->ffn.work);
     default: return NULL;
     }
 }
@@ -138,8 +143,8 @@ static void check_fates(const Run *run) {
     if (range_size(axis_owned(&model->channels, run->grid->tensor_rank)) == 0) return;
     for (int i = 0; i < count; i++)
         check_fate(&tensor[i], tensor[i].fate[model->config.recompute],
-                   ffn_tensor(&model->layer[0].saved, tensor[i].name[0]),
-                   ffn_tensor(&model->layer[1].saved, tensor[i].name[0]));
+                   ffn_tensor(model, 0, tensor[i].name[0]),
+                   ffn_tensor(model, 1, tensor[i].name[0]));
 }
 
 /* Every tensor once: the owned shards of all tensor ranks; a replicated one on the first. */
@@ -195,6 +200,10 @@ static const struct {
     {TINY, 3, 1, {SEQUENCE, "grid.reduction=allreduce", "model.tie_embeddings=false"}},
     {TINY, 2, 2, {SEQUENCE, "ffn.kind=dual", "ffn.activation=relu", "ffn.d_ff=1"}},
     {TINY, 3, 2, {SEQUENCE, "grid.transport=messages", "ffn.d_ff=1"}},
+    {TINY, 2, 1, {SEQUENCE, "kernels.fusion=eager"}},
+    {TINY, 3, 1, {"kernels.fusion=eager", "ffn.kind=dual", "ffn.activation=relu"}},
+    {TINY, 2, 1, {"kernels.fusion=packed", "ffn.kind=dense"}},
+    {TINY, 1, 2, {"kernels.fusion=eager", "ffn.kind=dense"}},
     {MLP, 1, 1, {NULL}},
     {MLP, 2, 3, {SEQUENCE, NULL}},
     {MLP, 6, 1, {SEQUENCE, "ffn.d_ff=1"}},

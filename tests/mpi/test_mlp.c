@@ -30,7 +30,8 @@ static const OraclePlan base = {.name = "base",
                                 .hidden_dropout = 0.1,
                                 .output_dropout = 0.2,
                                 .shards = 8,
-                                .microbatches = 2};
+                                .microbatches = 2,
+                                .fusion = FUSION_BLOCK};
 
 static const HeadLoss losses[] = {LOSS_CROSS_ENTROPY, LOSS_SQUARED_ERROR};
 

@@ -28,7 +28,8 @@ static const OraclePlan base = {.vocab = 259,
                                 .hidden_dropout = 0.1,
                                 .output_dropout = 0.2,
                                 .shards = 8,
-                                .microbatches = 2};
+                                .microbatches = 2,
+                                .fusion = FUSION_BLOCK};
 
 START_TEST(ffn_kinds_equal_the_naive_model) {
     static const struct {

@@ -1,6 +1,7 @@
 #include "support/ffn_rig.h"
 
 #include "base/error.h"
+#include "nn/mistaken_ffn.h"
 #include "nn/residual.h"
 #include "support/naive.h"
 #include "support/oracle.h"
@@ -10,6 +11,14 @@
 #include <math.h>
 #include <stdio.h>
 
+static Fusion fusion;
+
+Fusion ffn_rig_fuse(Fusion level) {
+    Fusion before = fusion;
+    fusion = level;
+    return before;
+}
+
 static void take_all(FfnRig *rig, int64_t rows, int64_t d_model) {
     Tensor *buffer[] = {&rig->x, &rig->dy, &rig->y, &rig->dx, &rig->zero};
     for (int i = 0; i < 5; i++) {
@@ -18,6 +27,7 @@ static void take_all(FfnRig *rig, int64_t rows, int64_t d_model) {
         *buffer[i] = (Tensor){data, rows, d_model, stride};
     }
     ffn_take(&rig->ffn, &rig->arena, rig->set.tensor_rank, &rig->saved, &rig->saved);
+    ffn_take_work(&rig->ffn, &rig->arena, rig->set.tensor_rank, &rig->saved);
     workspace_take(&rig->space, &rig->arena);
 }
 
@@ -45,25 +55,28 @@ const char *ffn_rig_name(const FfnRig *rig) {
     const FfnRigPlan *p = &rig->plan;
     snprintf(name, sizeof name,
              "%s %s, tp %d, %d rows, d_ff %d in %d shards, biases %d%d%d, dropout %g, beta %g, "
-             "clamps %g %g, offset %g, gap %d",
+             "clamps %g %g, offset %g, gap %d, level %d",
              p->kind, p->activation, rig->grid->tp, (int)p->rows, (int)p->d_ff, p->shards,
              rig->ffn.gate_bias >= 0, rig->ffn.up_bias >= 0, rig->ffn.down_bias >= 0,
              p->hidden_dropout, p->beta, p->gate_clamp, p->linear_clamp, p->linear_offset,
-             (int)p->gap);
+             (int)p->gap, (int)rig->space.fusion);
     return name;
 }
 
 void ffn_rig_open(FfnRig *rig, Grid *grid, const FfnRigPlan *plan) {
     *rig = (FfnRig){
         .plan = *plan, .grid = grid, .axis = axis_layout(plan->d_ff, plan->shards, grid->tp)};
-    rig->space = (Workspace){
-        .threads = 1, .rows = plan->rows, .row_shards = shard_count(plan->rows, plan->shards)};
+    int threads = plan->threads ? plan->threads : 1;
+    rig->space = (Workspace){.threads = threads,
+                             .fusion = fusion,
+                             .rows = plan->rows,
+                             .row_shards = shard_count(plan->rows, plan->shards)};
     FfnConfig config = ffn_rig_config(plan);
     ExchangeSpec spec = {.group = GROUP_TENSOR,
                          .axis = &rig->axis,
                          .rows = plan->rows,
                          .cols = plan->d_model,
-                         .threads = 1};
+                         .threads = threads};
     params_init(&rig->set, grid->tensor_rank, grid->tp);
     int status = ffn_declare(&rig->ffn, &rig->set, &rig->space, &config, &rig->axis, "mlp", 0);
     if (!status) status = params_allocate(&rig->set, true);
@@ -113,13 +126,18 @@ static Pass pass_of(bool training) { return (Pass){ORACLE_STEP, FFN_RIG_MICROBAT
 void ffn_rig_forward(FfnRig *rig, bool training) {
     Pass pass = pass_of(training);
     ck_assert_int_eq(ffn_hidden(&rig->ffn, &pass, rig->x, &rig->saved), 0);
-    Partials part = exchange_begin(rig->exchange, rig->y);
+    const Param *bias = ffn_rig_param(rig, "down_proj.bias");
+    bool fused = rig->space.fusion == FUSION_BLOCK && !mistaken_ffn_output_on();
+    ResidualEnd end = {.space = &rig->space,
+                       .x = rig->zero,
+                       .y = rig->y,
+                       .out = rig->y,
+                       .bias = bias ? param_shard(&rig->set, bias, PARAM_VALUE, 0).data : NULL,
+                       .fused = fused};
+    Partials part = residual_begin(&end, rig->exchange);
     ffn_down(&rig->ffn, &rig->saved, &part);
     ck_assert_int_eq(exchange_sum(rig->exchange), 0);
-    const Param *bias = ffn_rig_param(rig, "down_proj.bias");
-    residual_add(&rig->space, rig->zero, rig->y,
-                 bias ? param_shard(&rig->set, bias, PARAM_VALUE, 0).data : NULL,
-                 &(Dropout){.probability = 0}, rig->y);
+    residual_end(&end);
 }
 
 static void spoil(const Sharded *sharded) {

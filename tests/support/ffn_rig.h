@@ -19,6 +19,7 @@ typedef struct {
     double beta; /* 0: 1 */
     double gate_clamp, linear_clamp, linear_offset;
     int shards;  /* logical */
+    int threads; /* 0: 1 */
     int64_t gap; /* between the rows of x and of dy */
     uint64_t seed;
 } FfnRigPlan;
@@ -36,6 +37,10 @@ typedef struct {
     Tensor x, y, dy, dx; /* [T, D], the same on all ranks; gaps are NaN */
     Tensor zero;         /* the residual stream */
 } FfnRig;
+
+/* The level of fusion of rigs that are opened from now on, at first FUSION_EAGER; returns the one
+ * before. */
+Fusion ffn_rig_fuse(Fusion level);
 
 FfnConfig ffn_rig_config(const FfnRigPlan *plan);
 

@@ -25,11 +25,15 @@ const FfnRigPlan suite_bounded_plan = {.rows = 13,
                                        .seed = ORACLE_SEED};
 
 void on_layouts(OnLayout body) {
+    int step = sizeof(real) == 8 ? FUSION_BLOCK - FUSION_EAGER : 1;
     for (int tp = 1; tp <= MOST_TP; tp++) {
         Grid grid;
         ck_assert_int_eq(comm_start(&grid), 0);
         ck_assert_msg(grid_open(&grid, tp, 1) == 0, "%s", error_message());
-        if (!grid.surplus) body(&grid);
+        for (int level = FUSION_EAGER; level <= FUSION_BLOCK && !grid.surplus; level += step) {
+            ffn_rig_fuse((Fusion)level);
+            body(&grid);
+        }
         comm_stop(&grid);
     }
 }

@@ -7,7 +7,8 @@
 
 enum { MOST_TP = 3 }; /* the programs run on 3 ranks */
 
-/* body on a grid of tp = 1, 2 and 3 ranks; ranks that are left over do nothing. */
+/* body on a grid of tp = 1, 2 and 3 ranks, with rigs of each level of fusion (in double precision
+ * of the first and the last); ranks that are left over do nothing. */
 typedef void (*OnLayout)(Grid *grid);
 void on_layouts(OnLayout body);
 

@@ -210,6 +210,7 @@ void oracle_subject(Model *model, const OraclePlan *plan, Grid *grid) {
         .reduction = plan->reduction,
         .transport = plan->transport,
         .recompute = plan->recompute,
+        .fusion = plan->fusion,
         .sequence = plan->sequence,
         .threads = plan->threads ? plan->threads : 1,
     };

@@ -30,6 +30,7 @@ typedef struct {
     int shards; /* grid.tensor */
     int microbatches, threads;
     Recompute recompute;
+    Fusion fusion;
     Reduction reduction;
     Transport transport;
     bool sequence; /* sequence-parallel regions */

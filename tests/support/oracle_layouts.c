@@ -87,6 +87,7 @@ void oracle_check_plan(const OraclePlan *plan, double tolerance) {
 
 void oracle_check_modes(const OraclePlan *plan, double tolerance) {
     static const char *const name[] = {"recompute none", "recompute act", "recompute block"};
+    static const Fusion levels[] = {FUSION_GATE, FUSION_BLOCK, FUSION_EAGER};
     OraclePlan subject = *plan;
     Oracle oracle;
     Hash128 first = {0};
@@ -96,6 +97,7 @@ void oracle_check_modes(const OraclePlan *plan, double tolerance) {
         snprintf(full, sizeof full, "%s, %s", plan->name, name[mode]);
         subject.name = full;
         subject.recompute = (Recompute)mode;
+        subject.fusion = levels[mode];
         oracle_check_layouts(&oracle, &subject, tolerance, &first);
     }
     oracle_close(&oracle);

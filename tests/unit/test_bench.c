@@ -71,6 +71,37 @@ START_TEST(time_goes_to_the_innermost_part) {
 }
 END_TEST
 
+/* What threads do aside within a region of products: the sum stays. */
+START_TEST(time_aside_goes_to_its_own_part) {
+    enum { THREADS = 2 };
+    Stopwatch watch;
+    StopwatchAside aside = {0};
+    double sum = 0, start = clock_seconds();
+    stopwatch_start(&watch);
+    stopwatch_begin(&watch, STEP_FFN);
+    stopwatch_begin_products(&watch);
+#pragma omp parallel num_threads(THREADS)
+    {
+        double since = stopwatch_aside(&watch);
+        clock_sleep(0.01);
+        stopwatch_add(&watch, &aside, since);
+    }
+    stopwatch_end(&watch);
+    stopwatch_move(&watch, &aside, THREADS, stopwatch_products(&watch), stopwatch_part(&watch));
+    stopwatch_move(&watch, &aside, THREADS, STEP_FFN_PRODUCTS, STEP_RESIDUAL); /* once */
+    stopwatch_end(&watch);
+    stopwatch_stop(&watch);
+    double all = clock_seconds() - start;
+    for (int p = 0; p < STEP_PARTS; p++) sum += watch.seconds[p];
+    ck_assert_msg(sum <= all && sum >= 0.01, "%g of %g", sum, all);
+    ck_assert(watch.seconds[STEP_FFN] >= 0.01 && watch.seconds[STEP_RESIDUAL] == 0);
+    ck_assert(watch.seconds[STEP_FFN_PRODUCTS] < sum - 0.01);
+    double since = stopwatch_aside(NULL);
+    stopwatch_add(NULL, &aside, since);
+    stopwatch_move(NULL, &aside, THREADS, STEP_FFN_PRODUCTS, STEP_FFN);
+}
+END_TEST
+
 START_TEST(every_part_of_a_step_has_a_name_of_its_own) {
     for (int p = 0; p < STEP_PARTS; p++)
         for (int q = 0; q < p; q++)
@@ -111,8 +142,9 @@ START_TEST(the_yardstick_measures_rates) {
 END_TEST
 
 int main(void) {
-    return run_suite("bench", TESTS(medians_have_intervals, a_full_series_takes_no_more,
-                                    time_goes_to_the_innermost_part,
-                                    every_part_of_a_step_has_a_name_of_its_own,
-                                    parts_are_found_by_name, the_yardstick_measures_rates));
+    return run_suite("bench",
+                     TESTS(medians_have_intervals, a_full_series_takes_no_more,
+                           time_goes_to_the_innermost_part, time_aside_goes_to_its_own_part,
+                           every_part_of_a_step_has_a_name_of_its_own, parts_are_found_by_name,
+                           the_yardstick_measures_rates));
 }

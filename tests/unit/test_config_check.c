@@ -352,7 +352,9 @@ START_TEST(details_follow_the_config) {
     set(&config, "ffn.bias=true");
     set(&config, "model.tie_embeddings=false");
     set(&config, "init.scheme=fan_in");
+    set(&config, "kernels.fusion=packed");
     json_t *details = config_details(&config);
+    ck_assert_str_eq(json_string_value(json_object_get(details, "fusion")), "packed");
     ck_assert_str_eq(detail(details, "topology", "equation"), "down(act(up(x)))");
     ck_assert_str_eq(detail(details, "topology", "activated_branch"), "up");
     ck_assert_str_eq(detail(details, "activation", "name"), "gelu");
