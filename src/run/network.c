@@ -16,6 +16,8 @@ static const Unit rates[] = {
     {"B/s", 1},          {"kB/s", 1e3},       {"MB/s", 1e6},       {"GB/s", 1e9},
     {"kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}, {NULL, 0}};
 
+static const double MOST_BANDWIDTH = 1e15;
+
 /* One half of the text: what it is called, its units, and what is said of them. */
 typedef struct {
     const char *name, *units, *example;
@@ -32,7 +34,8 @@ static int parse_half(const char *whole, const Half *half, const char *text, siz
     char *end;
     double number = strtod(text, &end);
     size_t left = end > text && end <= text + length ? (size_t)(text + length - end) : 0;
-    if (end == text || end > text + length || !isfinite(number))
+    bool decimal = end == text + strspn(text, "0123456789.e+-"); /* not hex, inf, blanks */
+    if (end == text || end > text + length || !decimal || !isfinite(number))
         return error_set(WEFT_USAGE,
                          "--net %s: the %s \"%.*s\" doesn't begin with a number (like %s)", whole,
                          half->name, (int)length, text, half->example);
@@ -62,8 +65,9 @@ int network_parse(const char *text, Network *network) {
     if (status) return status;
     if (latency < 0 || latency > 10)
         return error_set(WEFT_USAGE, "--net %s: a latency from 0 to 10 s is expected", text);
-    if (bandwidth < 1)
-        return error_set(WEFT_USAGE, "--net %s: a bandwidth of at least 1 B/s is expected", text);
+    if (!(bandwidth >= 1 && bandwidth <= MOST_BANDWIDTH))
+        return error_set(WEFT_USAGE, "--net %s: a bandwidth from 1 B/s to %g GB/s is expected",
+                         text, MOST_BANDWIDTH / 1e9);
     *network = (Network){latency, 1 / bandwidth};
     return 0;
 }

@@ -144,9 +144,10 @@ static void print_limit(const ScalingSearch *search) {
     int ranks = ranks_of(layout);
     const char *plural = ranks == 1 ? "" : "s";
     if (more)
-        log_print("\nstops scaling at %d rank%s (%d x %d): %d (%d x %d) are %.2f times as fast\n",
+        log_print("\nstops scaling at %d rank%s (%d x %d): %d (%d x %d) are %.2f times as fast, "
+                  "not %.1f\n",
                   ranks, plural, layout->tp, layout->dp, ranks_of(more), more->tp, more->dp,
-                  layout->seconds / more->seconds);
+                  layout->seconds / more->seconds, SCALING_WORTH);
     else
         log_print("\nscales to %d rank%s (%d x %d), as many as this grid has a use for\n", ranks,
                   plural, layout->tp, layout->dp);

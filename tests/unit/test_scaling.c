@@ -66,8 +66,12 @@ START_TEST(bad_networks_are_told) {
                 {"2us,10gb/s", "the bandwidth \"10gb/s\" has a unit that isn't known"},
                 {"2us,nanGB/s", "doesn't begin with a number"},
                 {"2us,infGB/s", "doesn't begin with a number"},
-                {"2us,0GB/s", "a bandwidth of at least 1 B/s"},
-                {"2us,-3GB/s", "a bandwidth of at least 1 B/s"},
+                {"0x10us,10GB/s", "the latency \"0x10us\" doesn't begin with a number"},
+                {" 2us,10GB/s", "doesn't begin with a number"},
+                {"2us,0x1p3GB/s", "doesn't begin with a number"},
+                {"2us,0GB/s", "a bandwidth from 1 B/s to 1e+06 GB/s"},
+                {"2us,-3GB/s", "a bandwidth from 1 B/s"},
+                {"2us,1e300GB/s", "a bandwidth from 1 B/s"},
                 {"-2us,3GB/s", "a latency from 0 to 10 s"},
                 {"60s,3GB/s", "a latency from 0 to 10 s"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
