@@ -14,7 +14,8 @@
 /* bytes, up to a multiple of MEMORY_ALIGN. */
 size_t memory_aligned(size_t bytes);
 
-/* Zeroed, aligned; NULL with the error set to name `what` and the size. Free with free(). */
+/* Zeroed, aligned, large blocks on huge pages where the system has some; NULL with the error set to
+ * name `what` and the size. Free with free(). */
 void *memory_allocate(size_t bytes, const char *what);
 
 typedef struct {

@@ -53,7 +53,7 @@ typedef struct {
     Tensor sum[TREE_MAX_SUBTREES];    /* [rows, cols], contiguous (ld == cols) */
     int count;                        /* 0 when the rank owns nothing of the axis */
     const Epilogue
-        *epilogue; /* of sum[0], which is the whole sum, for whoever writes it; or NULL */
+        *epilogue; /* of sum[0], where that is the whole sum, for who writes it; or NULL */
 } Partials;
 
 typedef struct Exchange Exchange;

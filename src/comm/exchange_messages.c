@@ -96,11 +96,16 @@ static void gather(const Exchange *exchange, int64_t elements) {
                    MPI_REAL_TYPE, comm_of(exchange->grid, exchange->group));
 }
 
+/* What this rank sums of y, where it lies there. */
+static Range own_part(const Exchange *exchange, int64_t elements) {
+    Range mine = plan_part(&exchange->plan, elements, exchange->rank);
+    return exchange->plan.by_rows ? (Range){0, range_size(mine)} : mine;
+}
+
 static void messages_sum(Exchange *exchange, int64_t elements) {
     const real *leaf[SHARD_MAX];
     scatter(exchange, elements, leaf);
-    Range mine = plan_part(&exchange->plan, elements, exchange->rank);
-    if (exchange->plan.by_rows) mine = (Range){0, range_size(mine)};
+    Range mine = own_part(exchange, elements);
     tree_sum(exchange, leaf, mine, exchange->y.data + mine.begin, NULL);
     if (!exchange->plan.by_rows) gather(exchange, elements);
 }
@@ -117,7 +122,9 @@ static size_t alone_bytes(const ExchangePlan *plan, int rank) {
     return (size_t)own_elements(plan, rank) * sizeof(real);
 }
 
-static void alone_sum(Exchange *exchange, int64_t elements) { (void)exchange, (void)elements; }
+static void alone_sum(Exchange *exchange, int64_t elements) {
+    tree_finish(exchange, own_part(exchange, elements));
+}
 
 const ExchangeKind exchange_alone = {
     "none", "sum of a rank alone", alone_bytes, memory_fits, memory_open,
@@ -152,7 +159,7 @@ static void allreduce_sum(Exchange *exchange, int64_t elements) {
         tree_add(sum, own_partial(exchange, i), elements, exchange->threads);
     if (exchange->plan.by_rows) {
         scatter_sum(exchange, sum);
-        tree_finish(exchange, (Range){0, range_size(exchange->plan.part[exchange->rank])});
+        tree_finish(exchange, own_part(exchange, elements));
         return;
     }
     for (int64_t at = 0; at < elements; at += COMM_CHUNK) {

@@ -7,7 +7,6 @@
  * does. K and V are packed once for all heads of the group. */
 #include "math/attention.h"
 
-#include "base/memory.h"
 #include "math/attention_panel.h"
 #include "math/lanes.h"
 
@@ -27,19 +26,15 @@ typedef struct {
     double *lanes;
 } Forward;
 
-static real *take(Arena *arena, int64_t rows, int64_t cols) {
-    return arena_take(arena, attention_padded(rows) * attention_padded(cols), sizeof(real));
-}
-
 static void forward_take(const AttentionShape *shape, Arena *arena, Forward *forward) {
     int64_t length = shape->length, hd = shape->head_dim;
     *forward = (Forward){.kernel = gemm_kernel()};
-    forward->keys = take(arena, length, hd);
-    forward->values = take(arena, length, hd);
-    forward->query = take(arena, hd, 0);
-    forward->score = take(arena, length, 0);
-    forward->out = take(arena, hd, 0);
-    forward->turned = take(arena, hd, 0);
+    forward->keys = panels_take(arena, length, hd);
+    forward->values = panels_take(arena, length, hd);
+    forward->query = panel_take(arena, hd);
+    forward->score = panel_take(arena, length);
+    forward->out = panel_take(arena, hd);
+    forward->turned = panel_take(arena, hd);
     forward->lanes = arena_take(arena, LANES * GEMM_MOST_COLS, sizeof(double));
 }
 
@@ -83,8 +78,7 @@ void attention_forward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v
     kernel->pack_rows(k.data, k.ld, length, hd, kernel->rows, forward.keys);
     kernel->pack_cols(v.data, v.ld, hd, length, kernel->rows, forward.values);
     for (int head = 0; head < shape->heads; head++) {
-        Tensor queries = {q.data + head * hd, length, hd, q.ld};
-        Tensor out = {o.data + head * hd, length, hd, o.ld};
+        Tensor queries = attention_head(q, head, hd), out = attention_head(o, head, hd);
         for (int64_t begin = 0; begin < length; begin += kernel->cols)
             forward_panel(shape, &forward, queries, begin, out, tensor_row(lse, head));
     }

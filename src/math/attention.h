@@ -1,8 +1,8 @@
 /* Causal attention of one sequence and one group of query heads that share a key/value head
  * (grouped-query attention, Ainslie et al. 2023), tiled over query rows: the [L, L] matrix is never
  * stored; backward recomputes the probabilities from the saved log-sum-exp (Dao et al. 2022,
- * section 3.1). Local, single-threaded: the caller shares out (sequence, group) pairs. Products go
- * through gemm_call on shapes fixed by L, head_dim and the tile. */
+ * section 3.1). Local, single-threaded: the caller shares out (sequence, group) pairs. Elements of
+ * products are those of math/gemm_kernel.h, and sums over keys and queries are cut by L alone. */
 #ifndef WEFT_MATH_ATTENTION_H
 #define WEFT_MATH_ATTENTION_H
 

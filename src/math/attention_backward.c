@@ -8,7 +8,6 @@
  * keys makes P and dS [rows, panel], which are the right operands of dV^T [hd, panel] = dO^T P and
  * dK^T = Q^T dS as they lie; for dQ a block of keys of dS is packed anew. Queries before a panel's
  * first key do not see it. */
-#include "base/memory.h"
 #include "math/attention_panel.h"
 #include "math/lanes.h"
 
@@ -40,14 +39,11 @@ typedef struct {
     const real *lse;
 } Backward;
 
-static real *take(Arena *arena, int64_t rows, int64_t cols) {
-    return arena_take(arena, attention_padded(rows) * attention_padded(cols), sizeof(real));
-}
-
 /* Panels of rows begin anew with each tile. */
 static real *take_tiles(const AttentionShape *shape, Arena *arena) {
     int64_t tile = attention_tile_rows(shape->length);
-    return take(arena, parts_of(shape->length, tile) * (tile + GEMM_MOST_ROWS), shape->head_dim);
+    return panels_take(arena, parts_of(shape->length, tile) * (tile + GEMM_MOST_ROWS),
+                       shape->head_dim);
 }
 
 static void backward_take(const AttentionShape *shape, Arena *arena, Backward *b) {
@@ -57,14 +53,15 @@ static void backward_take(const AttentionShape *shape, Arena *arena, Backward *b
     b->dq_cols = parts_of(hd, b->kernel->cols) * b->kernel->cols;
     real **whole[] = {&b->key,          &b->value, &b->key_rows, &b->query.turned,
                       &b->d_out.turned, &b->dk,    &b->dv,       &b->dq};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) *whole[i] = take(arena, length, hd);
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        *whole[i] = panels_take(arena, length, hd);
     b->query.rows = take_tiles(shape, arena);
     b->d_out.rows = take_tiles(shape, arena);
-    b->score = take(arena, b->tile, 0);
-    b->slope = take(arena, b->tile, 0);
-    b->slopes = take(arena, b->tile, GEMM_BLOCK);
-    b->delta = take(arena, length, 0);
-    b->turned = take(arena, hd, 0);
+    b->score = panel_take(arena, b->tile);
+    b->slope = panel_take(arena, b->tile);
+    b->slopes = panels_take(arena, b->tile, GEMM_BLOCK);
+    b->delta = arena_take(arena, length, sizeof(real));
+    b->turned = panel_take(arena, hd);
 }
 
 size_t attention_backward_scratch(const AttentionShape *shape) {
@@ -169,10 +166,6 @@ static void write_keys(const Backward *b, const real *panels, Tensor x) {
     }
 }
 
-static Tensor head_of(Tensor x, int head, int64_t hd) {
-    return (Tensor){x.data + head * hd, x.rows, hd, x.ld};
-}
-
 void attention_backward(const AttentionShape *shape, Tensor q, Tensor k, Tensor v, Tensor o,
                         Tensor lse, Tensor d_o, Tensor dq, Tensor dk, Tensor dv, void *scratch) {
     Arena arena = {.base = scratch, .capacity = attention_scratch(shape)};
@@ -187,8 +180,9 @@ void attention_backward(const AttentionShape *shape, Tensor q, Tensor k, Tensor 
     memset(b.dk, 0, bytes);
     memset(b.dv, 0, bytes);
     for (int head = 0; head < shape->heads; head++)
-        backward_head(&b, head_of(q, head, hd), head_of(o, head, hd), tensor_row(lse, head),
-                      head_of(d_o, head, hd), head_of(dq, head, hd));
+        backward_head(&b, attention_head(q, head, hd), attention_head(o, head, hd),
+                      tensor_row(lse, head), attention_head(d_o, head, hd),
+                      attention_head(dq, head, hd));
     write_keys(&b, b.dk, dk);
     write_keys(&b, b.dv, dv);
 }

@@ -10,7 +10,20 @@ static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 
 int64_t attention_tile_rows(int64_t length) { return length < 512 ? 64 : 128; }
 
-int64_t attention_padded(int64_t size) { return size + GEMM_MOST_COLS + GEMM_MOST_ROWS; }
+/* With room for the last panel, however many columns it has. */
+static int64_t padded(int64_t size) { return size + GEMM_MOST_COLS - 1; }
+
+real *panels_take(Arena *arena, int64_t lines, int64_t depth) {
+    return arena_take(arena, padded(lines) * padded(depth), sizeof(real));
+}
+
+real *panel_take(Arena *arena, int64_t lines) {
+    return arena_take(arena, lines * GEMM_MOST_COLS, sizeof(real));
+}
+
+Tensor attention_head(Tensor x, int head, int64_t head_dim) {
+    return (Tensor){x.data + head * head_dim, x.rows, head_dim, x.ld};
+}
 
 void attention_multiply(const GemmKernel *kernel, int64_t rows, int64_t k, int64_t stride,
                         const real *a, const real *b, real alpha, bool add, real *c, int64_t ldc) {
@@ -57,7 +70,7 @@ static inline void exp_columns(int width, int64_t keys, const real *largest, rea
         double *lane = lanes + j % LANES * width;
 #pragma omp simd
         for (int i = 0; i < width; i++) {
-            row[i] = elementary_exp_times(1, row[i] - largest[i], 0);
+            row[i] = elementary_decay(row[i] - largest[i]);
             lane[i] += (double)row[i];
         }
     }

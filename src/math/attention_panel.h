@@ -5,24 +5,31 @@
 #ifndef WEFT_MATH_ATTENTION_PANEL_H
 #define WEFT_MATH_ATTENTION_PANEL_H
 
+#include "base/memory.h"
 #include "math/attention.h"
 #include "math/gemm_kernel.h"
 
 /* Query rows of a tile: dK and dV sum over the rows of a tile, then over tiles. */
 int64_t attention_tile_rows(int64_t length);
 
+/* Bytes of scratch of attention_backward alone. */
 size_t attention_backward_scratch(const AttentionShape *shape);
 
-/* size, up to a multiple of what a panel of any kernel may have. */
-int64_t attention_padded(int64_t size);
+/* Scratch for panels of any kernel over lines and depth, either of which may be what panels cut. */
+real *panels_take(Arena *arena, int64_t lines, int64_t depth);
+/* For one panel [lines, cols]. */
+real *panel_take(Arena *arena, int64_t lines);
+
+/* Columns of one head. */
+Tensor attention_head(Tensor x, int head, int64_t head_dim);
 
 /* c [rows, kernel->cols] = alpha a b, or += where `add`. a: panels [stride, kernel->rows] one after
  * another, of which k lines are read; b [k, kernel->cols]. Blocks of k are those of a product. */
 void attention_multiply(const GemmKernel *kernel, int64_t rows, int64_t k, int64_t stride,
                         const real *a, const real *b, real alpha, bool add, real *c, int64_t ldc);
 
-/* y [panel [rows, width]]^T: rows `count` of y [count, rows] = the columns of a panel, times
- * factor [count] where it isn't NULL. scratch: [width, rows]. */
+/* y [count, rows] = the first columns of panel [rows, kernel->cols], each times its factor [count]
+ * where that isn't NULL. scratch: [kernel->cols, rows]. */
 void attention_turn(const GemmKernel *kernel, const real *panel, int64_t rows, int64_t count,
                     const real *factor, real *scratch, Tensor y);
 

@@ -239,7 +239,6 @@ static void multiply_piece(const GemmTeam *team, Side *own, const Side *shared) 
             chunk.down = own->rows ? mine : part;
             chunk.across = own->rows ? part : mine;
             chunk.next = shared_part(shared, parts, i + 1);
-            if (part.begin == part.end) continue;
             multiply_chunk(team, &chunk);
             if (own->from + own->depth == k && team->list && team->list->after) tell(team, &chunk);
         }

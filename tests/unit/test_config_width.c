@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "config/options.h"
 #include "config/width.h"
+#include "support/configs.h"
 #include "support/support.h"
 
 #include <inttypes.h>
@@ -12,14 +13,6 @@
 
 static void assert_message(const char *part) {
     ck_assert_msg(strstr(error_message(), part), "\"%s\" lacks \"%s\"", error_message(), part);
-}
-
-/* Defaults and these assignments, up to a NULL. */
-static Config config_with(const char *const *set) {
-    Config config;
-    config_defaults(&config);
-    for (; *set; set++) ck_assert_msg(!config_set(&config, *set), "%s", error_message());
-    return config;
 }
 
 /* llama: Meta's released widths; 4096 of Llama 2 7B, 8192 of Llama 3.2 1B, 14336 of Llama 3 8B,

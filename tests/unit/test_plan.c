@@ -4,23 +4,13 @@
 #include "run/plan.h"
 #include "run/plan_ledger.h"
 #include "run/plan_traffic.h"
+#include "support/configs.h"
 #include "support/support.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { MIB = 1 << 20 };
-
-/* Defaults and these assignments, up to a NULL. */
-static Config config_with(const char *const *set) {
-    Config config;
-    config_defaults(&config);
-    for (; *set; set++) ck_assert_msg(!config_set(&config, *set), "%s", error_message());
-    ck_assert_msg(!config_resolve(&config), "%s", error_message());
-    return config;
-}
-
-#define CONFIG(...) config_with((const char *const[]){__VA_ARGS__, NULL})
 
 static LedgerRow ffn_of(const Config *config) {
     Ledger ledger;

@@ -4,6 +4,7 @@
 #include "math/gemm.h"
 #include "run/scaling_axes.h"
 #include "run/scaling_search.h"
+#include "support/configs.h"
 #include "support/support.h"
 
 #include <stdlib.h>
@@ -12,16 +13,6 @@
 static const double exact = 1e-12;
 
 #define CLOSE(a, b) ck_assert_double_eq_tol(a, b, exact *(b) + 1e-15)
-
-static Config config_with(const char *const *set) {
-    Config config;
-    config_defaults(&config);
-    for (; *set; set++) ck_assert_msg(!config_set(&config, *set), "%s", error_message());
-    ck_assert_msg(!config_resolve(&config), "%s", error_message());
-    return config;
-}
-
-#define CONFIG(...) config_with((const char *const[]){__VA_ARGS__, NULL})
 
 /* 4 x 4 shards, 8 microbatches of 2 x 16 rows, one layer of 64 channels. */
 static Config small(void) {
