@@ -79,6 +79,41 @@ int gemm_list_add(GemmList *list, const GemmCall *product);
  * each or more. */
 void gemm_list_run(GemmList *list, int threads, void *memory, size_t bytes);
 
+/* Products of shards whose sum is wanted: C = sum over leaves of (sum over a leaf's terms of A B),
+ * the leaves up the tree of tensor/shard.h, the terms of one after another; the bits are those of
+ * gemm_call for each term, into its leaf or added to it, and additions of the nodes. */
+enum { GEMM_SUM_TERMS = 3 }; /* most of a leaf */
+
+typedef struct {
+    int64_t k; /* may be 0 */
+    const real *a;
+    int64_t lda;
+    const real *b;
+    int64_t ldb;
+} GemmTerm;
+
+/* Told of elements [rows, cols] of C that are done, as GemmAfter is. */
+typedef void GemmSumAfter(void *context, Range rows, Range cols);
+
+typedef struct {
+    GemmForm form;
+    int64_t m, n; /* may be 0 */
+    Range leaves; /* shards: a whole subtree */
+    int terms;    /* of a leaf */
+    const GemmTerm *term; /* [leaves * terms] */
+    real *c;              /* not read */
+    int64_t ldc;
+    GemmSumAfter *after; /* or NULL */
+    void *context;       /* of `after` */
+} GemmSum;
+
+/* What each of so many threads needs for sums of n columns, of `leaves` leaves, with k lines of all
+ * their terms. Less than that will do where B's columns may be gone through in several rounds. */
+size_t gemm_sum_scratch(int64_t n, int64_t k, int leaves, int threads);
+
+/* On `threads` OpenMP threads, which share `bytes` of memory. */
+void gemm_sum_run(const GemmSum *sum, int threads, void *memory, size_t bytes);
+
 /* The same product by one call of BLAS: other bits. For the bench and for tests. */
 void gemm_blas(const GemmCall *call);
 

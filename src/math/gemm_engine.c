@@ -189,8 +189,7 @@ static void tell(const GemmTeam *team, const Chunk *chunk) {
 
 /* ---- the team ---- */
 
-/* The next of `count` pieces, or -1; all threads meet before the next round. */
-static int64_t take(GemmTeam *team, int64_t *base, int64_t count) {
+int64_t gemm_team_take(GemmTeam *team, int64_t *base, int64_t count) {
     int64_t piece = atomic_fetch_add_explicit(&team->taken, 1, memory_order_relaxed) - *base;
     if (piece < count) return piece;
     *base += count + team->threads; /* each thread is told so once */
@@ -278,12 +277,12 @@ static void share_memory(const GemmTeam *team, const Side *shared, int64_t k, in
 /* Packs the shared side, by all threads, then goes through the other. */
 static void run_packed(GemmTeam *team, int64_t *base, Side *own, Side *shared) {
     int64_t count = shared->end - shared->begin, pieces = count_pieces(team, shared, count), i;
-    while ((i = take(team, base, pieces)) >= 0) {
+    while ((i = gemm_team_take(team, base, pieces)) >= 0) {
         Range piece = find_piece(shared, count, pieces, i);
         pack(team->kernel, shared, piece.begin, piece.end);
     }
     pieces = count_pieces(team, own, own->panels);
-    while ((i = take(team, base, pieces)) >= 0) {
+    while ((i = gemm_team_take(team, base, pieces)) >= 0) {
         Range piece = find_piece(own, own->panels, pieces, i);
         own->begin = piece.begin;
         own->end = piece.end;

@@ -31,6 +31,10 @@ typedef struct {
     const GemmList *list; /* whose `after` is told of what is done; or NULL */
 } GemmTeam;
 
+/* The next of `count` pieces of work, or -1: then all threads have met, and what is next is another
+ * round. `base` is 0 before a thread's first round and then left alone. */
+int64_t gemm_team_take(GemmTeam *team, int64_t *base, int64_t count);
+
 /* Called by all threads of the team at once, with the same group; `base` is 0 before a thread's
  * first group and then left alone. */
 void gemm_group_run(GemmTeam *team, const GemmGroup *group, int64_t *base);

@@ -72,12 +72,10 @@ int ffn_declare(Ffn *ffn, ParamSet *set, Workspace *space, const FfnConfig *conf
     if (!status) status = ffn->kind->declare(ffn, prefix);
     if (status) return status;
     mistaken_ffn_declared(ffn);
-    workspace_need(space,
-                   linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[ffn->down], space->rows),
-                   config->d_ff > config->d_model ? config->d_ff : config->d_model);
-    workspace_need(
-        space, linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[ffn->up], space->rows),
-        0);
+    workspace_need(space, 0, config->d_ff > config->d_model ? config->d_ff : config->d_model);
+    linear_need(space, set, LINEAR_ROW_FORWARD, &ffn->down, 1);
+    linear_need(space, set, LINEAR_COLUMN_BACKWARD, (int[]){ffn->up, ffn->gate},
+                ffn->gate < 0 ? 1 : 2);
     return 0;
 }
 

@@ -74,10 +74,8 @@ int head_declare(Head *head, ParamSet *set, Workspace *space, const HeadSpec *sp
         &head->norm);
     if (!status) status = declare_output(head, spec);
     if (status) return status;
-    workspace_need(space,
-                   linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[head->weight],
-                                           chunk_rows(head)),
-                   head->bias >= 0 && outputs > d ? outputs : d);
+    workspace_need(space, 0, head->bias >= 0 && outputs > d ? outputs : d);
+    linear_need(space, set, LINEAR_COLUMN_BACKWARD, &head->weight, 1);
     return 0;
 }
 

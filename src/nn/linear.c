@@ -1,9 +1,5 @@
 #include "nn/linear.h"
 
-#include "math/gemm_kernel.h"
-
-#include <omp.h>
-
 /* The product of one shard: w is the shard of the weight or of its gradient, `whole` the activation
  * [T, D] that isn't cut, `cut` this shard's part of the one that is. */
 typedef GemmCall MakeCall(Tensor w, Tensor whole, Tensor cut);
@@ -76,112 +72,74 @@ static int64_t output_cols(LinearSum kind, const Param *weight) {
     return kind == LINEAR_ROW_FORWARD ? weight->rows : weight->cols;
 }
 
-/* What is computed of the output at a time; fewer rows where threads would have nothing to do. */
-enum { TILE_ROWS = 1024, TILE_COLS = 1024, LEAST_ROWS = 64 };
-
-/* The levels of a tree over so many leaves, the root's apart. */
-static int levels_below(int leaves) {
-    int levels = 0;
-    while (1 << levels < leaves) levels++;
-    return levels;
+void linear_need(Workspace *space, const ParamSet *set, LinearSum kind, const int *weight,
+                 int count) {
+    const Param *first = &set->param[weight[0]];
+    Range owned = first->owned;
+    int64_t k = 0;
+    for (int i = 0; i < count; i++)
+        for (int s = (int)owned.begin; s < owned.end; s++)
+            k += range_size(set->param[weight[i]].cut[s]);
+    workspace_need(space,
+                   gemm_sum_scratch(output_cols(kind, first), k, (int)range_size(owned),
+                                    space->threads),
+                   0);
 }
 
-size_t linear_partials_scratch(LinearSum kind, const Param *weight, int64_t rows) {
-    int64_t cols = output_cols(kind, weight);
-    int64_t size = (rows < TILE_ROWS ? rows : TILE_ROWS) * (cols < TILE_COLS ? cols : TILE_COLS);
-    return gemm_scratch() + (size_t)(levels_below(weight->axis.shards) * size) * sizeof(real);
-}
-
-/* One tile of the output, and what it takes to compute it. */
+/* What a sum ends in. */
 typedef struct {
-    const ParamSet *set;
-    LinearSum kind;
-    const LinearTerm *terms;
-    int count;
-    Range rows, cols;
-    void *products;           /* scratch */
-    const Epilogue *epilogue; /* or NULL */
+    const Epilogue *epilogue;
+    Tensor y;
     const Stopwatch *watch;
-    StopwatchAside *aside; /* what the epilogue takes */
-} Tile;
+    StopwatchAside aside; /* what the epilogue takes */
+} Ending;
 
-/* Shard s's contribution to the tile, its terms one after another, into c or added to it. */
-static void tile_leaf(const Tile *tile, int s, bool add, real *c, int64_t ldc) {
-    for (int i = 0; i < tile->count; i++) {
-        Tensor in = tile->terms[i].input->shard[s];
-        Tensor w = param_shard(tile->set, tile->terms[i].weight, PARAM_VALUE, s);
-        bool forward = tile->kind == LINEAR_ROW_FORWARD;
-        const real *b = forward ? tensor_row(w, tile->cols.begin) : w.data + tile->cols.begin;
-        gemm_call(&(GemmCall){forward ? GEMM_NT : GEMM_NN, range_size(tile->rows),
-                              range_size(tile->cols), in.cols, tensor_row(in, tile->rows.begin),
-                              in.ld, b, w.ld, 1, add || i > 0, c, ldc},
-                  tile->products);
-    }
+static void finish(void *context, Range rows, Range cols) {
+    Ending *ending = context;
+    double since = stopwatch_aside(ending->watch);
+    for (int64_t t = rows.begin; t < rows.end; t++)
+        ending->epilogue->finish(ending->epilogue->context, t, cols,
+                                 tensor_row(ending->y, t) + cols.begin);
+    stopwatch_add(ending->watch, &ending->aside, since);
 }
 
-/* Whether the shard's contribution is added to c in one piece, as a node's right side is. */
-static bool is_one_sum(const Tile *tile, int s) {
-    return tile->count == 1 && tile->terms[0].input->shard[s].cols <= GEMM_BLOCK;
-}
-
-/* Node [begin, end) of the tree into c; temporaries come from the scratch of the levels below. */
-static void tile_node(const Tile *tile, int begin, int end, real *c, int64_t ldc, real *scratch) {
-    if (end - begin == 1) {
-        tile_leaf(tile, begin, false, c, ldc);
-        return;
+/* The products of a subtree's shards, `count` each. */
+static void collect(const ParamSet *set, const LinearTerm *terms, int count, Range subtree,
+                    GemmTerm *out) {
+    for (int s = (int)subtree.begin; s < subtree.end; s++) {
+        for (int i = 0; i < count; i++) {
+            Tensor in = terms[i].input->shard[s];
+            Tensor w = param_shard(set, terms[i].weight, PARAM_VALUE, s);
+            *out++ = (GemmTerm){in.cols, in.data, in.ld, w.data, w.ld};
+        }
     }
-    int middle = tree_split(begin, end);
-    if (end - middle == 1 && is_one_sum(tile, middle)) {
-        tile_node(tile, begin, middle, c, ldc, scratch);
-        tile_leaf(tile, middle, true, c, ldc);
-        return;
-    }
-    int64_t rows = range_size(tile->rows), cols = range_size(tile->cols);
-    tile_node(tile, begin, middle, c, ldc, scratch);
-    tile_node(tile, middle, end, scratch, cols, scratch + rows * cols);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < cols; j++) c[r * ldc + j] += scratch[r * cols + j];
-}
-
-/* What is done with the whole sum, c. */
-static void tile_finish(const Tile *tile, real *c, int64_t ldc) {
-    if (!tile->epilogue) return;
-    double since = stopwatch_aside(tile->watch);
-    for (int64_t t = tile->rows.begin; t < tile->rows.end; t++, c += ldc)
-        tile->epilogue->finish(tile->epilogue->context, t, tile->cols, c);
-    stopwatch_add(tile->watch, tile->aside, since);
 }
 
 void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind,
                      const LinearTerm *terms, int count, const Partials *y) {
-    if (y->count == 0) return;
+    GemmTerm term[SHARD_MAX * GEMM_SUM_TERMS];
     stopwatch_begin_products(space->stopwatch);
-    int64_t rows = y->sum[0].rows, cols = output_cols(kind, terms[0].weight);
-    int64_t across = (cols + TILE_COLS - 1) / TILE_COLS, down = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    StopwatchAside aside = {0};
-    while (down * across * y->count < 2 * space->threads && down * LEAST_ROWS < rows) down++;
-#pragma omp parallel for num_threads(space->threads) schedule(dynamic, 1)
-    for (int64_t item = 0; item < across * down * y->count; item++) {
-        int part = (int)(item / (across * down)), thread = omp_get_thread_num();
-        Tile tile = {set,
-                     kind,
-                     terms,
-                     count,
-                     shard_range(rows, down, item / across % down),
-                     shard_range(cols, across, item % across),
-                     workspace_scratch(space, thread),
-                     y->epilogue,
-                     space->stopwatch,
-                     &aside};
-        Tensor sum = y->sum[part];
-        real *c = tensor_row(sum, tile.rows.begin) + tile.cols.begin;
-        tile_node(&tile, (int)y->subtree[part].begin, (int)y->subtree[part].end, c, sum.ld,
-                  (real *)(void *)((char *)tile.products + gemm_scratch()));
-        tile_finish(&tile, c, sum.ld);
+    Ending ending = {.epilogue = y->epilogue, .watch = space->stopwatch};
+    for (int i = 0; i < y->count; i++) {
+        Tensor sum = y->sum[i];
+        ending.y = sum;
+        collect(set, terms, count, y->subtree[i], term);
+        gemm_sum_run(&(GemmSum){.form = kind == LINEAR_ROW_FORWARD ? GEMM_NT : GEMM_NN,
+                                .m = sum.rows,
+                                .n = output_cols(kind, terms[0].weight),
+                                .leaves = y->subtree[i],
+                                .terms = count,
+                                .term = term,
+                                .c = sum.data,
+                                .ldc = sum.ld,
+                                .after = y->epilogue ? finish : NULL,
+                                .context = &ending},
+                     space->threads, space->thread_memory,
+                     (size_t)space->threads * space->thread_bytes);
     }
     stopwatch_end(space->stopwatch);
     if (y->epilogue)
-        stopwatch_move(space->stopwatch, &aside, space->threads,
+        stopwatch_move(space->stopwatch, &ending.aside, space->threads,
                        stopwatch_products(space->stopwatch), y->epilogue->part);
 }
 

@@ -40,14 +40,15 @@ typedef struct {
 
 /* Partial sums over this rank's shards, up the tree as far as they form whole subtrees:
  * row-parallel forward: sum over terms of h_s W_s^T;  column-parallel backward: sum over terms of
- * dy_s W_s. Tile by tile: a tile's shards are multiplied and combined while it is in cache, and
- * end in y's epilogue if it has one. All terms share one axis. */
+ * dy_s W_s. At most GEMM_SUM_TERMS terms, which share one axis. Each element is written once, and
+ * y's epilogue, if it has one, follows while it is in cache. */
 typedef enum { LINEAR_ROW_FORWARD, LINEAR_COLUMN_BACKWARD } LinearSum;
 void linear_partials(const Workspace *space, const ParamSet *set, LinearSum kind,
                      const LinearTerm *terms, int count, const Partials *y);
 
-/* Thread scratch that linear_partials needs for y [rows, cols] over this weight. */
-size_t linear_partials_scratch(LinearSum kind, const Param *weight, int64_t rows);
+/* Before memory: room for linear_partials over these weights (indices into set->param). */
+void linear_need(Workspace *space, const ParamSet *set, LinearSum kind, const int *weight,
+                 int count);
 
 /* y_s += b_s in every row of the owned shards. */
 void linear_add_bias(const Workspace *space, const ParamSet *set, const Param *bias,

@@ -58,12 +58,9 @@ int attention_declare(SelfAttention *attention, ParamSet *set, Workspace *space,
     }
     AttentionShape shape = shape_of(attention);
     workspace_need(space, attention_scratch(&shape), config->d_model);
-    workspace_need(
-        space, linear_partials_scratch(LINEAR_ROW_FORWARD, &set->param[attention->o], space->rows),
-        0);
-    workspace_need(
-        space,
-        linear_partials_scratch(LINEAR_COLUMN_BACKWARD, &set->param[attention->q], space->rows), 0);
+    linear_need(space, set, LINEAR_ROW_FORWARD, &attention->o, 1);
+    linear_need(space, set, LINEAR_COLUMN_BACKWARD,
+                (int[]){attention->q, attention->k, attention->v}, 3);
     return 0;
 }
 
