@@ -270,29 +270,32 @@ static void micro_tile(const Run *run, const Chunk *chunk, int64_t x, int64_t y,
     }
 }
 
-static void multiply_chunk(const Run *run, const Chunk *chunk) {
-    for (Cursor at = chunk->from; before(at, chunk->end);) {
-        Cursor next = after_block(run->steps, at);
-        if (before(chunk->end, next)) next = chunk->end;
-        for (int64_t y = chunk->panels.begin; y < chunk->panels.end; y++)
-            for (int64_t x = 0; x < chunk->high; x++) micro_tile(run, chunk, x, y, at, next);
-        at = next;
-    }
+/* The root of a micro-tile to C: at once, so that the stores, of lines that others may have had last,
+ * go on behind the next micro-tile. */
+static void write_tile(const Run *run, const Chunk *chunk, int64_t x, int64_t y) {
+    const GemmSum *sum = run->sum;
+    const int width = run->team->kernel->cols, high = run->team->kernel->rows;
+    int64_t rows = least(range_size(chunk->rows) - x * high, high);
+    int64_t col = run->cols.begin + y * width;
+    size_t bytes = (size_t)least(run->cols.end - col, width) * sizeof(real);
+    const real *node = node_of(run, chunk, 0, x, y);
+    real *c = sum->c + (chunk->rows.begin + x * high) * sum->ldc + col;
+    for (int64_t i = 0; i < rows; i++) memcpy(c + i * sum->ldc, node + i * width, bytes);
 }
 
-/* The roots to C. */
-static void write_chunk(const Run *run, const Chunk *chunk) {
-    const GemmSum *sum = run->sum;
-    const int width = run->team->kernel->cols, rows = run->team->kernel->rows;
-    for (int64_t i = 0; i < range_size(chunk->rows); i++) {
-        real *c = sum->c + (chunk->rows.begin + i) * sum->ldc;
-        for (int64_t y = chunk->panels.begin; y < chunk->panels.end; y++) {
-            int64_t col = run->cols.begin + y * width;
-            memcpy(c + col, node_of(run, chunk, 0, i / rows, y) + i % rows * width,
-                   (size_t)least(run->cols.end - col, width) * sizeof(real));
-        }
+static void multiply_chunk(const Run *run, const Chunk *chunk) {
+    const Steps *steps = run->steps;
+    for (Cursor at = chunk->from, next; before(at, chunk->end); at = next) {
+        next = after_block(steps, at);
+        if (before(chunk->end, next)) next = chunk->end;
+        for (int64_t y = chunk->panels.begin; y < chunk->panels.end; y++)
+            for (int64_t x = 0; x < chunk->high; x++) {
+                micro_tile(run, chunk, x, y, at, next);
+                if (at_end(steps, next)) write_tile(run, chunk, x, y);
+            }
     }
-    if (sum->after) sum->after(sum->context, chunk->rows, chunk->cols);
+    if (at_end(steps, chunk->end) && run->sum->after)
+        run->sum->after(run->sum->context, chunk->rows, chunk->cols);
 }
 
 /* Panels [panels) of a piece's columns: k by k as far as the piece is packed. */
@@ -312,7 +315,6 @@ static void multiply_piece(const Run *run, Range rows, Range panels) {
             chunk.cols = (Range){run->cols.begin + chunk.panels.begin * kernel->cols,
                                  least(end, run->cols.end)};
             multiply_chunk(run, &chunk);
-            if (at_end(steps, chunk.end)) write_chunk(run, &chunk);
         }
     }
 }
