@@ -73,12 +73,28 @@ void window_meet(Window *window) {
     window_wait(window);
 }
 
-static char *segment_of(const Window *window, int rank) {
-    MPI_Aint size;
+static char *query(const Window *window, int rank, MPI_Aint *size) {
     int unit;
     char *base;
-    MPI_Win_shared_query(window->window, rank, &size, &unit, &base);
+    MPI_Win_shared_query(window->window, rank, size, &unit, &base);
     return base;
+}
+
+static char *segment_of(const Window *window, int rank) {
+    MPI_Aint size;
+    return window_pages_find(&window->pages, query(window, rank, &size));
+}
+
+static void take_huge_pages(Window *window, char *base, size_t bytes) {
+    char *begin = base, *end = base + bytes;
+    for (int rank = 0; rank < window->ranks; rank++) {
+        MPI_Aint size;
+        char *segment = query(window, rank, &size);
+        if (size > 0 && segment < begin) begin = segment;
+        if (size > 0 && segment + size > end) end = segment + size;
+    }
+    window_pages_open(&window->pages, begin, end);
+    window_pages_collapse(&window->pages, window_pages_find(&window->pages, base), bytes);
 }
 
 static char *aligned(char *address) {
@@ -100,10 +116,11 @@ void window_open(Window *window, Grid *grid, Group group, size_t bytes, bool con
     if (bytes > 0)
         memset(base, 0, bytes); /* takes the pages now, so that the next check of free space is
                                    true, each near its own rank */
-    window->barrier = (WindowBarrier *)aligned(segment_of(window, 0));
     window->crowded = grid->node_ranks * threads > sysconf(_SC_NPROCESSORS_ONLN);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, window->window);
     MPI_Barrier(window->comm);
+    if (bytes > 0) take_huge_pages(window, base, bytes);
+    window->barrier = (WindowBarrier *)aligned(segment_of(window, 0));
     watch_leave(grid->watch);
 }
 
@@ -113,6 +130,7 @@ real *window_memory(const Window *window, int rank) {
 
 void window_close(Window *window) {
     if (window->window == MPI_WIN_NULL) return;
+    window_pages_close(&window->pages);
     MPI_Win_unlock_all(window->window);
     MPI_Win_free(&window->window);
 }

@@ -5,9 +5,11 @@
 
 #include "base/real.h"
 #include "comm/mpi_grid.h"
+#include "comm/window_pages.h"
 
 typedef struct {
     MPI_Win window; /* MPI_WIN_NULL: none */
+    WindowPages pages;
     MPI_Comm comm;
     int ranks;
     struct WindowBarrier *barrier;

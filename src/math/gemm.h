@@ -97,9 +97,9 @@ typedef void GemmSumAfter(void *context, Range rows, Range cols);
 
 typedef struct {
     GemmForm form;
-    int64_t m, n; /* may be 0 */
-    Range leaves; /* shards: a whole subtree */
-    int terms;    /* of a leaf */
+    int64_t m, n;         /* may be 0 */
+    Range leaves;         /* shards: a whole subtree */
+    int terms;            /* of a leaf */
     const GemmTerm *term; /* [leaves * terms] */
     real *c;              /* not read */
     int64_t ldc;

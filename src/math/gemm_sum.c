@@ -1,11 +1,11 @@
-/* Sums of products up a tree: piece by piece of C's rows, all of its columns (or as many as there is
- * memory for) at once.
+/* Sums of products up a tree: piece by piece of C's rows, all of its columns (or as many as there
+ * is memory for) at once.
  *
  * B is packed by all threads, whole in k. Then each thread takes pieces of A's rows, packs them for
- * itself, and makes their part of C, chunk by chunk: the nodes of the tree that are not done yet lie
- * beside each other, micro-tile by micro-tile, so that an element is written to C once. Lines of k
- * that go through a micro-tile together are a block, of one long product or of several short ones:
- * what these make is added up while it is in the first cache level. */
+ * itself, and makes their part of C, chunk by chunk: the nodes of the tree that are not done yet
+ * lie beside each other, micro-tile by micro-tile, so that an element is written to C once. Lines
+ * of k that go through a micro-tile together are a block, of one long product or of several short
+ * ones: what these make is added up while it is in the first cache level. */
 #include "math/gemm_engine.h"
 
 #include "base/memory.h"
@@ -13,8 +13,8 @@
 #include <omp.h>
 #include <string.h>
 
-/* Lines of A that a thread packs at a time, and their depth: they stay in its second cache level, as
- * does a chunk of so many columns. At most so many columns of B; rows worth packing B's. */
+/* Lines of A that a thread packs at a time, and their depth: they stay in its second cache level,
+ * as does a chunk of so many columns. At most so many columns of B; rows worth packing B's. */
 enum { OWN_LINES = 256, OWN_DEPTH = 3 * GEMM_BLOCK, CHUNK_COLS = 256 };
 enum { MOST_COLS = 1024, LEAST_ROWS = 64 };
 
@@ -56,7 +56,8 @@ static void add_leaf(Steps *steps, const GemmSum *sum, int s, int level, bool ad
     if (level >= steps->levels) steps->levels = level + 1;
 }
 
-/* Whether the leaf's sum can be added to its left neighbour's in one piece, as the tree wants it. */
+/* Whether the leaf's sum can be added to its left neighbour's in one piece, as the tree wants it.
+ */
 static bool is_one_piece(const GemmSum *sum, int s) {
     return sum->terms == 1 && sum->term[s - sum->leaves.begin].k <= GEMM_BLOCK;
 }
@@ -194,8 +195,8 @@ static void pack_block(const Run *run, Cursor from, Cursor end, Range panels) {
     for (Cursor at = from; before(at, end); at = after_slice(run->steps, at)) {
         const GemmTerm *term = run->steps->step[at.step].term;
         int64_t size = slice_size(run->steps, at);
-        real *out = run->shared + line_of(run->steps, at) * run->wide * width +
-                    panels.begin * size * width;
+        real *out =
+            run->shared + line_of(run->steps, at) * run->wide * width + panels.begin * size * width;
         if (run->sum->form == GEMM_NT)
             kernel->pack_rows(term->b + first * term->ldb + at.at, term->ldb, count, size, width,
                               out);
@@ -270,8 +271,8 @@ static void micro_tile(const Run *run, const Chunk *chunk, int64_t x, int64_t y,
     }
 }
 
-/* The root of a micro-tile to C: at once, so that the stores, of lines that others may have had last,
- * go on behind the next micro-tile. */
+/* The root of a micro-tile to C: at once, so that the stores, of lines that others may have had
+ * last, go on behind the next micro-tile. */
 static void write_tile(const Run *run, const Chunk *chunk, int64_t x, int64_t y) {
     const GemmSum *sum = run->sum;
     const int width = run->team->kernel->cols, high = run->team->kernel->rows;
@@ -339,8 +340,7 @@ static void run_cols(Run *run, int64_t *base) {
     int64_t item;
     while ((item = gemm_team_take(run->team, base, run->pieces * run->across)) >= 0) {
         Range piece = shard_range(run->panels, (int)run->pieces, (int)(item / run->across));
-        multiply_piece(run,
-                       (Range){piece.begin * high, least(piece.end * high, run->sum->m)},
+        multiply_piece(run, (Range){piece.begin * high, least(piece.end * high, run->sum->m)},
                        shard_range(run->wide, (int)run->across, (int)(item % run->across)));
     }
 }

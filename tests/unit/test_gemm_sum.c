@@ -1,5 +1,5 @@
-/* Sums of products up a tree, against their definition: gemm_kernel.h's element for each product, and
- * the tree's additions. */
+/* Sums of products up a tree, against their definition: gemm_kernel.h's element for each product,
+ * and the tree's additions. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "math/gemm.h"
@@ -68,10 +68,10 @@ static real leaf_element(const GemmSum *sum, int s, int64_t i, int64_t j) {
         for (int64_t begin = 0; begin < term->k; begin += GEMM_BLOCK) {
             real chain = 0;
             for (int64_t q = begin; q < term->k && q < begin + GEMM_BLOCK; q++) {
-                real a = sum->form == GEMM_TN ? term->a[q * term->lda + i]
-                                              : term->a[i * term->lda + q];
-                real b = sum->form == GEMM_NT ? term->b[j * term->ldb + q]
-                                              : term->b[q * term->ldb + j];
+                real a =
+                    sum->form == GEMM_TN ? term->a[q * term->lda + i] : term->a[i * term->lda + q];
+                real b =
+                    sum->form == GEMM_NT ? term->b[j * term->ldb + q] : term->b[q * term->ldb + j];
                 chain = FMA(a, b, chain);
             }
             c = t > 0 || begin > 0 ? c + chain : chain;
@@ -124,17 +124,17 @@ static const struct {
     int sizes, rounds;
 } cases[] = {
     {1, 1, {0, 1}, 1, {1}, 1, 0},
-    {5, 7, {0, 8}, 3, {12, 4, 4}, 3, 0},            /* several leaves in one block of k */
-    {13, 33, {0, 2}, 1, {256, 257}, 2, 0},          /* a right leaf in one piece, and in two */
+    {5, 7, {0, 8}, 3, {12, 4, 4}, 3, 0},   /* several leaves in one block of k */
+    {13, 33, {0, 2}, 1, {256, 257}, 2, 0}, /* a right leaf in one piece, and in two */
     {13, 33, {0, 2}, 1, {257, 256}, 2, 0},
-    {31, 70, {4, 8}, 2, {96, 600, 32}, 3, 0},       /* not the first subtree, long terms */
-    {40, 50, {0, 5}, 1, {130, 0, 7, 33}, 4, 0},     /* nothing of some leaves */
-    {9, 40, {0, 6}, 3, {0, 5, 300, 0}, 4, 0},       /* nothing of some terms */
-    {17, 19, {0, 3}, 2, {0}, 1, 0},                 /* nothing at all */
-    {130, 300, {0, 7}, 1, {172}, 1, 3},             /* columns in several rounds */
-    {300, 96, {0, 64}, 1, {5, 3}, 2, 0},            /* as deep as trees are, pieces of rows */
-    {20, 1200, {0, 4}, 2, {40, 31, 22}, 3, 0},      /* more columns than are packed at once */
-    {270, 260, {0, 4}, 1, {900, 260}, 2, 2},        /* more lines than a piece is packed of */
+    {31, 70, {4, 8}, 2, {96, 600, 32}, 3, 0},   /* not the first subtree, long terms */
+    {40, 50, {0, 5}, 1, {130, 0, 7, 33}, 4, 0}, /* nothing of some leaves */
+    {9, 40, {0, 6}, 3, {0, 5, 300, 0}, 4, 0},   /* nothing of some terms */
+    {17, 19, {0, 3}, 2, {0}, 1, 0},             /* nothing at all */
+    {130, 300, {0, 7}, 1, {172}, 1, 3},         /* columns in several rounds */
+    {300, 96, {0, 64}, 1, {5, 3}, 2, 0},        /* as deep as trees are, pieces of rows */
+    {20, 1200, {0, 4}, 2, {40, 31, 22}, 3, 0},  /* more columns than are packed at once */
+    {270, 260, {0, 4}, 1, {900, 260}, 2, 2},    /* more lines than a piece is packed of */
 };
 
 START_TEST(sums_are_what_they_are_defined_to_be) {
@@ -166,9 +166,9 @@ START_TEST(bits_depend_on_neither_threads_nor_memory) {
             sum_make(&sum, GEMM_NN, 500, 200, (Range){0, 8}, 3, k, 3);
             sum_run(&sum, threads, rounds);
             for (int64_t i = 0; i < 500; i++)
-                ck_assert_msg(!memcmp(sum.c + i * sum.sum.ldc, want.c + i * want.sum.ldc,
-                                      200 * sizeof(real)),
-                              "row %d by %d threads, %d rounds", (int)i, threads, rounds);
+                ck_assert_msg(
+                    !memcmp(sum.c + i * sum.sum.ldc, want.c + i * want.sum.ldc, 200 * sizeof(real)),
+                    "row %d by %d threads, %d rounds", (int)i, threads, rounds);
             sum_free(&sum);
         }
     sum_free(&want);
@@ -228,9 +228,8 @@ START_TEST(another_tree_has_other_bits) {
 END_TEST
 
 int main(void) {
-    return run_suite("gemm_sum",
-                     TESTS(sums_are_what_they_are_defined_to_be,
-                           bits_depend_on_neither_threads_nor_memory,
-                           each_element_is_told_of_once_when_it_is_done,
-                           another_tree_has_other_bits));
+    return run_suite("gemm_sum", TESTS(sums_are_what_they_are_defined_to_be,
+                                       bits_depend_on_neither_threads_nor_memory,
+                                       each_element_is_told_of_once_when_it_is_done,
+                                       another_tree_has_other_bits));
 }
