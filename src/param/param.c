@@ -141,6 +141,15 @@ void params_initialize(ParamSet *set, uint64_t seed, int threads) {
     }
 }
 
+void params_clear_gradients(ParamSet *set, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int part = 0; part < threads; part++) {
+        Range range = shard_range(set->elements, threads, part);
+        memset(set->arena[PARAM_GRADIENT] + range.begin, 0,
+               (size_t)range_size(range) * sizeof(real));
+    }
+}
+
 int params_find(const ParamSet *set, const char *name) {
     for (int i = 0; i < set->count; i++)
         if (!strcmp(set->param[i].name, name)) return i;

@@ -84,6 +84,8 @@ int params_allocate(ParamSet *set, bool training);
  */
 void params_initialize(ParamSet *set, uint64_t seed, int threads);
 
+void params_clear_gradients(ParamSet *set, int threads); /* the arena, to zeros */
+
 int params_find(const ParamSet *set, const char *name); /* -1 when there is none */
 
 /* The view of an owned shard: SPLIT_ROWS [cut size, cols], SPLIT_COLS [rows, cut size], replicated

@@ -129,7 +129,7 @@ static int differentiate(Check *check) {
     Trainer *trainer = check->trainer;
     Pass pass = {trainer->step, 0, true};
     double start = clock_seconds();
-    memset(trainer->model.set.arena[PARAM_GRADIENT], 0, params_bytes(&trainer->model.set, 1));
+    params_clear_gradients(&trainer->model.set, trainer->threads);
     int status =
         model_train(&trainer->model, &pass, &trainer->micro, 1 / check->targets, &check->loss);
     check->loss /= check->targets;

@@ -52,12 +52,13 @@ LayoutChoice layout_predict(const Config *config, int threads, int tp, int dp) {
     double products = 3 * rows * microbatches * busiest_products(config, &parts, tp);
     double whole = 3 * (double)(config->train.global_batch * config->model.context) *
                    model_forward_products(&m);
-    int regions = config_is_mlp(config) ? 1 : 2; /* of a layer */
+    int regions = config_is_mlp(config) ? 1 : 2;       /* of a layer */
+    double sums = config->parallel.sequence ? 2.5 : 2; /* with what is gathered again in backward */
     double seconds = products / (core_rate * threads);
     if (tp > 1) {
         double bytes = rows * (double)m.attention.d_model * sizeof(real) * 2 * (tp - 1) / tp;
-        seconds +=
-            microbatches * (2 * regions * (double)m.layers + 2) * (link_start + bytes / link_bytes);
+        seconds += microbatches * (sums * regions * (double)m.layers + 2) *
+                   (link_start + bytes / link_bytes);
     }
     if (dp > 1) seconds += link_start + gradient_bytes(config, tp) * 2 * (dp - 1) / dp / link_bytes;
     return (LayoutChoice){tp, dp, seconds, products / whole};

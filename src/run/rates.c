@@ -116,7 +116,7 @@ static int run_pass(Worker *worker, PassTime *time) {
     Pass pass = {0, 0, true};
     Stopwatch stopwatch;
     double loss, start = clock_seconds(), since = start;
-    memset(model->set.arena[PARAM_GRADIENT], 0, params_bytes(&model->set, 1));
+    params_clear_gradients(&model->set, model->config.threads);
     time->rates.zero = lap(&since);
     worker->grid.stopwatch = model->space.stopwatch = &stopwatch;
     stopwatch_start(&stopwatch);

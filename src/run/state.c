@@ -36,10 +36,12 @@ static json_t *origin_block(const Trainer *trainer) {
     gethostname(host, sizeof host - 1);
     clock_stamp(stamp, sizeof stamp);
     const Grid *grid = trainer->grid;
-    return json_pack("{s:{s:i, s:i, s:i, s:i}, s:s, s:s, s:s, s:s, s:s}", "layout", "tp", grid->tp,
-                     "dp", grid->dp, "ranks", grid->world_size, "threads", trainer->threads,
-                     "recompute", trainer->config.train.recompute, "reduction",
-                     trainer->config.grid.reduction, "host", host, "written", stamp, "identity",
+    const Config *config = &trainer->config;
+    return json_pack("{s:{s:i, s:i, s:i, s:i, s:b}, s:s, s:s, s:s, s:s, s:s, s:s}", "layout", "tp",
+                     grid->tp, "dp", grid->dp, "ranks", grid->world_size, "threads",
+                     trainer->threads, "sequence", config->parallel.sequence, "recompute",
+                     config->train.recompute, "fusion", config->kernels.fusion, "reduction",
+                     config->grid.reduction, "host", host, "written", stamp, "identity",
                      identity_text());
 }
 

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int trainer_spares(const AxisLayout *batch, int data_rank) {
     Range subtree[TREE_MAX_SUBTREES];
@@ -161,9 +160,9 @@ static int accumulate_leaf(Trainer *trainer, int shard, real *into, double *loss
     double targets = (double)(config->train.global_batch * config->model.context);
     Stopwatch *stopwatch = trainer->grid->stopwatch;
     stopwatch_begin(stopwatch, STEP_GRADIENT);
-    memset(into, 0, params_bytes(&trainer->model.set, 1));
-    stopwatch_end(stopwatch);
     trainer->model.set.arena[PARAM_GRADIENT] = into;
+    params_clear_gradients(&trainer->model.set, trainer->threads);
+    stopwatch_end(stopwatch);
     *loss = 0;
     for (int64_t m = shard * microbatches; m < (shard + 1) * microbatches; m++) {
         watch_phase(trainer->grid->watch, PHASE_DATA);

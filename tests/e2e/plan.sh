@@ -37,7 +37,7 @@ run "$weft" plan "$t/gated.ini" --against "$t/nothing.ini"
 passes "no such config" ended 2 "--against" "nothing.ini"
 
 plan --ranks 7
-passes "7 ranks" ended 0 "H  A * U" "1 x2"
+passes "7 ranks" ended 0 "H  A * U" "1 x3"
 passes "7 ranks fit" fits
 plan --ranks 6 --tp 3 --dp 2
 passes "what own rows would save" ended 0 "MB; under parallel.sequence "
@@ -46,7 +46,7 @@ passes "own rows" ended 0 "X  norm(x)      T x d_model   again" "gains and biase
     "under parallel.sequence (now) "
 passes "own rows fit" fits
 plan --set grid.data=8 --ranks 64 --tp 8 --dp 8
-passes "64 ranks" ended 0 "1 x47" "6 x8"
+passes "64 ranks" ended 0 "2 x32" "6 x16"
 passes "64 ranks fit" fits
 passes "64 ranks in few lines" test "$(wc -l <"$out")" -lt 70
 
