@@ -145,7 +145,7 @@ bench: setup
 profile: setup
 	$(AGAIN) programs
 	@data/prepare
-	@tests/bench/profile
+	@OUT=results/bench/profile.txt tests/bench/profile
 
 check-other-debian:
 	tests/debian/run $(DEBIAN)
