@@ -107,9 +107,9 @@ typedef struct {
     void *context;       /* of `after` */
 } GemmSum;
 
-/* What each of so many threads needs for sums of n columns, of `leaves` leaves, with k lines of all
- * their terms. Less than that will do where B's columns may be gone through in several rounds. */
-size_t gemm_sum_scratch(int64_t n, int64_t k, int leaves, int threads);
+/* What each of so many threads needs for sums [m, n] or with fewer rows, of `leaves` leaves, with k
+ * lines of all their terms. */
+size_t gemm_sum_scratch(int64_t m, int64_t n, int64_t k, int leaves, int threads);
 
 /* On `threads` OpenMP threads, which share `bytes` of memory. */
 void gemm_sum_run(const GemmSum *sum, int threads, void *memory, size_t bytes);

@@ -1,7 +1,7 @@
-/* Sums of products up a tree: piece by piece of C's rows, all of its columns (or as many as there
- * is memory for) at once.
+/* Sums of products up a tree.
  *
- * B is packed by all threads, whole in k. Then each thread takes pieces of A's rows, packs them for
+ * One side is packed by all threads, whole in k: B, as many of its columns as there is memory for,
+ * or A where its rows are few. Then each thread takes pieces of the other side, packs them for
  * itself, and makes their part of C, chunk by chunk: the nodes of the tree that are not done yet
  * lie beside each other, micro-tile by micro-tile, so that an element is written to C once. Lines
  * of k that go through a micro-tile together are a block, of one long product or of several short
@@ -13,10 +13,14 @@
 #include <omp.h>
 #include <string.h>
 
-/* Lines of A that a thread packs at a time, and their depth: they stay in its second cache level,
- * as does a chunk of so many columns. At most so many columns of B; rows worth packing B's. */
+/* Of its side, what a thread packs at a time, lines and depth: it stays in its second cache level,
+ * as does a chunk of so many columns. */
 enum { OWN_LINES = 256, OWN_DEPTH = 3 * GEMM_BLOCK, CHUNK_COLS = 256 };
-enum { MOST_COLS = 1024, LEAST_ROWS = 64 };
+
+/* Most columns of B that are packed, and what there is memory for, a thread; fewest rows for which
+ * B is read again; most of A that are few. */
+enum { MOST_COLS = 1024, SHARED_SIZE = 1 << 23, LEAST_ROWS = 64 };
+enum { FEW_ROWS = OWN_LINES - GEMM_MOST_ROWS };
 
 enum { STEPS_MOST = GEMM_SUM_TERMS * SHARD_MAX };
 
@@ -115,25 +119,36 @@ static int64_t line_of(const Steps *steps, Cursor cursor) {
 
 /* ---- memory ---- */
 
-/* What a thread packs of A, and its nodes that aren't done. */
+/* Panels [begin, begin + wide) of a side from line `first` of k on: slice after slice, of each
+ * [wide][slice, width]. */
 typedef struct {
-    real *packed, *nodes;
-} Own;
+    real *memory;
+    int64_t first, begin, wide;
+    bool rows; /* of A; else columns of B */
+    int width;
+} Packed;
 
 typedef struct {
     GemmTeam *team;
     const GemmSum *sum;
     const Steps *steps;
-    int64_t panels, pieces; /* of rows; pieces of which each is one thread's */
-    int64_t across;         /* groups of columns, where there are fewer pieces than threads */
-    Range cols;             /* that are packed */
-    int64_t wide;           /* in panels */
-    real *shared;           /* slice after slice of k: [wide][slice, width] */
-    Own own;
+    bool few;               /* rows: A is shared */
+    int64_t pieces, across; /* of the side that isn't shared, and groups of the other's panels where
+                               there are fewer than threads */
+    Packed shared;
+    real *own; /* this thread's: what it packs, then its nodes */
 } Run;
 
-static int64_t own_elements(int levels, int64_t cols) {
-    return OWN_LINES * (OWN_DEPTH + levels * cols);
+static bool are_few(int64_t m, int64_t n) { return m <= FEW_ROWS && m <= n; }
+
+static int width_of(const Run *run, bool rows) {
+    return rows ? run->team->kernel->rows : run->team->kernel->cols;
+}
+
+static int64_t lines_of(const Run *run, bool rows) { return rows ? run->sum->m : run->sum->n; }
+
+static int64_t panels_of(const Run *run, bool rows) {
+    return parts_of(lines_of(run, rows), width_of(run, rows));
 }
 
 static int levels_of(int leaves) {
@@ -142,100 +157,116 @@ static int levels_of(int leaves) {
     return levels;
 }
 
-size_t gemm_sum_scratch(int64_t n, int64_t k, int leaves, int threads) {
-    int64_t cols = least(parts_of(n, GEMM_MOST_COLS) * GEMM_MOST_COLS, MOST_COLS);
-    int64_t own = own_elements(levels_of(leaves), cols), shared = parts_of(k, threads) * cols;
-    return memory_aligned((size_t)(own + shared) * sizeof(real)) + MEMORY_ALIGN;
+/* What a thread packs, and nodes of so many columns. */
+static int64_t own_elements(int levels, int64_t cols) {
+    return OWN_LINES * (OWN_DEPTH + levels * cols);
+}
+
+size_t gemm_sum_scratch(int64_t m, int64_t n, int64_t k, int leaves, int threads) {
+    int64_t cols = CHUNK_COLS, lines = m + GEMM_MOST_ROWS, each = parts_of(k, threads);
+    if (!are_few(m, n)) {
+        cols = least(parts_of(n, GEMM_MOST_COLS) * GEMM_MOST_COLS, MOST_COLS);
+        if (each * cols > SHARED_SIZE) cols = SHARED_SIZE / each / GEMM_MOST_COLS * GEMM_MOST_COLS;
+        if (cols < GEMM_MOST_COLS) cols = GEMM_MOST_COLS;
+        lines = cols;
+    }
+    int64_t own = own_elements(levels_of(leaves), cols);
+    return memory_aligned((size_t)(own + each * lines) * sizeof(real)) + MEMORY_ALIGN;
+}
+
+/* Whether there is room for A whole in k. */
+static bool rows_fit(const GemmTeam *team, const GemmSum *sum, const Steps *steps) {
+    int64_t lines = parts_of(sum->m, team->kernel->rows) * team->kernel->rows;
+    int64_t own = team->threads * own_elements(steps->levels, CHUNK_COLS);
+    return own + steps->k * lines <= (int64_t)(team->bytes / sizeof(real));
 }
 
 /* Panels of B that there is room for. */
-static int64_t share_memory(Run *run) {
+static int64_t panels_that_fit(const Run *run) {
     const GemmTeam *team = run->team;
-    const int width = team->kernel->cols, levels = run->steps->levels;
     int64_t room = (int64_t)(team->bytes / sizeof(real)) / team->threads;
-    int64_t each = levels * OWN_LINES + parts_of(run->steps->k, team->threads);
-    int64_t fit = (room - OWN_LINES * OWN_DEPTH) / (each * width);
-    return least(fit, MOST_COLS / width);
+    int64_t each = run->steps->levels * OWN_LINES + parts_of(run->steps->k, team->threads);
+    int64_t fit = (room - OWN_LINES * OWN_DEPTH) / (each * team->kernel->cols);
+    return least(fit, MOST_COLS / team->kernel->cols);
 }
 
-static void lay_out(Run *run) {
+/* The shared side's panels [begin, begin + wide). */
+static void lay_out(Run *run, int64_t begin, int64_t wide) {
     const GemmTeam *team = run->team;
-    int64_t own = own_elements(run->steps->levels, run->wide * team->kernel->cols);
+    int64_t cols = run->few ? CHUNK_COLS : wide * team->kernel->cols;
+    int64_t own = own_elements(run->steps->levels, cols);
     int thread = team->threads > 1 ? omp_get_thread_num() : 0; /* of the team */
-    run->own.packed = team->memory + thread * own;
-    run->own.nodes = run->own.packed + OWN_LINES * OWN_DEPTH;
-    run->shared = team->memory + team->threads * own;
+    run->own = team->memory + thread * own;
+    run->shared = (Packed){.memory = team->memory + team->threads * own,
+                           .begin = begin,
+                           .wide = wide,
+                           .rows = run->few,
+                           .width = width_of(run, run->few)};
+}
+
+/* A slice of panel `index`. */
+static real *packed_at(const Packed *packed, int64_t line, int64_t slice, int64_t index) {
+    return packed->memory +
+           ((line - packed->first) * packed->wide + (index - packed->begin) * slice) *
+               packed->width;
 }
 
 /* ---- packing ---- */
 
-static void pack_rows(const Run *run, Range rows, Cursor from, Cursor end) {
+/* Slices [from, end) of some of the panels. */
+static void pack(const Run *run, const Packed *packed, Range panels, Cursor from, Cursor end) {
     const GemmKernel *kernel = run->team->kernel;
-    const int64_t lines = parts_of(range_size(rows), kernel->rows) * kernel->rows;
-    real *out = run->own.packed;
+    const bool transposed =
+        run->sum->form == GEMM_NT || (packed->rows && run->sum->form == GEMM_NN);
+    int64_t first = panels.begin * packed->width;
+    int64_t count = least(panels.end * packed->width, lines_of(run, packed->rows)) - first;
     for (Cursor at = from; before(at, end); at = after_slice(run->steps, at)) {
         const GemmTerm *term = run->steps->step[at.step].term;
-        int64_t size = slice_size(run->steps, at);
-        if (run->sum->form == GEMM_TN)
-            kernel->pack_cols(term->a + at.at * term->lda + rows.begin, term->lda, range_size(rows),
-                              size, kernel->rows, out);
+        const real *x = packed->rows ? term->a : term->b;
+        int64_t ld = packed->rows ? term->lda : term->ldb, size = slice_size(run->steps, at);
+        real *out = packed_at(packed, line_of(run->steps, at), size, panels.begin);
+        if (transposed)
+            kernel->pack_rows(x + first * ld + at.at, ld, count, size, packed->width, out);
         else
-            kernel->pack_rows(term->a + rows.begin * term->lda + at.at, term->lda, range_size(rows),
-                              size, kernel->rows, out);
-        out += lines * size;
+            kernel->pack_cols(x + at.at * ld + first, ld, count, size, packed->width, out);
     }
 }
 
-/* The slices of one block, panels [panels) of them. */
-static void pack_block(const Run *run, Cursor from, Cursor end, Range panels) {
-    const GemmKernel *kernel = run->team->kernel;
-    const int width = kernel->cols;
-    int64_t first = run->cols.begin + panels.begin * width;
-    int64_t count = least(range_size(panels) * width, run->cols.end - first);
-    for (Cursor at = from; before(at, end); at = after_slice(run->steps, at)) {
-        const GemmTerm *term = run->steps->step[at.step].term;
-        int64_t size = slice_size(run->steps, at);
-        real *out =
-            run->shared + line_of(run->steps, at) * run->wide * width + panels.begin * size * width;
-        if (run->sum->form == GEMM_NT)
-            kernel->pack_rows(term->b + first * term->ldb + at.at, term->ldb, count, size, width,
-                              out);
-        else
-            kernel->pack_cols(term->b + at.at * term->ldb + first, term->ldb, count, size, width,
-                              out);
-    }
-}
-
+/* Block by block, and some panels of each, by all threads. */
 static void pack_shared(const Run *run, int64_t *base) {
     const Steps *steps = run->steps;
-    int64_t groups = parts_of(run->wide, CHUNK_COLS / run->team->kernel->cols), blocks = 0;
+    const Packed *shared = &run->shared;
+    int64_t groups = parts_of(shared->wide * shared->width, OWN_LINES), blocks = 0, block = 0, item;
     for (Cursor at = {0, 0}; !at_end(steps, at); at = after_block(steps, at)) blocks++;
     Cursor from = {0, 0};
-    int64_t block = 0, item;
     while ((item = gemm_team_take(run->team, base, blocks * groups)) >= 0) {
         for (; block < item / groups; block++) from = after_block(steps, from);
-        pack_block(run, from, after_block(steps, from),
-                   shard_range(run->wide, (int)groups, (int)(item % groups)));
+        Range group = shard_range(shared->wide, (int)groups, (int)(item % groups));
+        pack(run, shared, (Range){shared->begin + group.begin, shared->begin + group.end}, from,
+             after_block(steps, from));
     }
 }
 
 /* ---- a piece of C ---- */
 
-/* Rows that one thread makes, columns that it makes at a time (both in panels too), and lines of k
- * that are packed of the rows. */
+/* What one thread makes at a time, in panels. */
 typedef struct {
-    Range rows, cols, panels;
-    int64_t high;
+    Range rows, cols;
+    Packed own; /* the rows', or with few rows the columns' */
+    real *nodes;
+} Piece;
+
+/* Some of its columns, and the lines of k that are packed. */
+typedef struct {
+    Range cols;
     Cursor from, end;
 } Chunk;
 
-static int64_t tile_size(const Run *run) {
-    return (int64_t)run->team->kernel->rows * run->team->kernel->cols;
-}
-
 /* Node of micro-tile (x, y) at a level. */
-static real *node_of(const Run *run, const Chunk *chunk, int level, int64_t x, int64_t y) {
-    return run->own.nodes + ((level * run->wide + y) * chunk->high + x) * tile_size(run);
+static real *node_of(const Run *run, const Piece *piece, int level, int64_t x, int64_t y) {
+    int64_t column = level * range_size(piece->cols) + y - piece->cols.begin;
+    int64_t tile = column * range_size(piece->rows) + x - piece->rows.begin;
+    return piece->nodes + tile * run->team->kernel->rows * run->team->kernel->cols;
 }
 
 static void fold(real *node, const real *below, int64_t size) {
@@ -243,119 +274,133 @@ static void fold(real *node, const real *below, int64_t size) {
     for (int64_t i = 0; i < size; i++) node[i] += below[i];
 }
 
+static int rows_of(const Run *run, int64_t x) {
+    return (int)least(run->sum->m - x * run->team->kernel->rows, run->team->kernel->rows);
+}
+
+/* While a tile is made, its part of the shared panel that comes next is on its way. */
+static const real *ahead_of(const Run *run, const Piece *piece, int64_t slice, int64_t x, int64_t y,
+                            const real *a, const real *b) {
+    int64_t size = slice * run->shared.width;
+    if (run->few) return a + size + size * (y - piece->cols.begin) / range_size(piece->cols);
+    return b + size + size * (x - piece->rows.begin) / range_size(piece->rows);
+}
+
 /* The block [from, end) of k of one micro-tile. */
-static void micro_tile(const Run *run, const Chunk *chunk, int64_t x, int64_t y, Cursor from,
+static void micro_tile(const Run *run, const Piece *piece, int64_t x, int64_t y, Cursor from,
                        Cursor end) {
     const GemmKernel *kernel = run->team->kernel;
     const Steps *steps = run->steps;
-    int high = (int)least(range_size(chunk->rows) - x * kernel->rows, kernel->rows);
-    int64_t packed = line_of(steps, chunk->from);
+    const Packed *rows = run->few ? &run->shared : &piece->own;
+    const Packed *cols = run->few ? &piece->own : &run->shared;
     for (Cursor at = from; before(at, end);) {
         const Step *step = &steps->step[at.step];
-        int64_t size = slice_size(steps, at), line = step->from + at.at;
-        const real *a = run->own.packed + (line - packed) * chunk->high * kernel->rows +
-                        x * size * kernel->rows;
-        const real *b = run->shared + (line * run->wide + y * size) * kernel->cols;
-        real *node = node_of(run, chunk, step->level, x, y);
+        int64_t size = slice_size(steps, at), line = line_of(steps, at);
+        const real *a = packed_at(rows, line, size, x), *b = packed_at(cols, line, size, y);
         bool add = step->add || at.at > 0;
-        /* While a tile is made, its part of the next panel is on its way. */
-        const real *ahead = b + size * kernel->cols;
         if (size > 0 || !add)
-            kernel->multiply(high, size, a, b, 1, add, node, kernel->cols,
-                             ahead + size * kernel->cols * x / chunk->high);
+            kernel->multiply(rows_of(run, x), size, a, b, 1, add,
+                             node_of(run, piece, step->level, x, y), kernel->cols,
+                             ahead_of(run, piece, size, x, y, a, b));
         at = after_slice(steps, at);
         int folds = at.at == 0 ? step->folds : 0; /* the product is done */
         for (int level = step->level; folds > 0; folds--, level--)
-            fold(node_of(run, chunk, level - 1, x, y), node_of(run, chunk, level, x, y),
-                 (int64_t)high * kernel->cols);
+            fold(node_of(run, piece, level - 1, x, y), node_of(run, piece, level, x, y),
+                 (int64_t)rows_of(run, x) * kernel->cols);
     }
 }
 
 /* The root of a micro-tile to C: at once, so that the stores, of lines that others may have had
  * last, go on behind the next micro-tile. */
-static void write_tile(const Run *run, const Chunk *chunk, int64_t x, int64_t y) {
+static void write_tile(const Run *run, const Piece *piece, int64_t x, int64_t y) {
     const GemmSum *sum = run->sum;
-    const int width = run->team->kernel->cols, high = run->team->kernel->rows;
-    int64_t rows = least(range_size(chunk->rows) - x * high, high);
-    int64_t col = run->cols.begin + y * width;
-    size_t bytes = (size_t)least(run->cols.end - col, width) * sizeof(real);
-    const real *node = node_of(run, chunk, 0, x, y);
-    real *c = sum->c + (chunk->rows.begin + x * high) * sum->ldc + col;
-    for (int64_t i = 0; i < rows; i++) memcpy(c + i * sum->ldc, node + i * width, bytes);
+    const GemmKernel *kernel = run->team->kernel;
+    size_t bytes = (size_t)least(sum->n - y * kernel->cols, kernel->cols) * sizeof(real);
+    const real *node = node_of(run, piece, 0, x, y);
+    real *c = sum->c + x * kernel->rows * sum->ldc + y * kernel->cols;
+    for (int i = 0; i < rows_of(run, x); i++)
+        memcpy(c + i * sum->ldc, node + i * kernel->cols, bytes);
 }
 
-static void multiply_chunk(const Run *run, const Chunk *chunk) {
+/* Elements of C, of so many panels. */
+static Range elements_of(const Run *run, bool rows, Range panels) {
+    int width = width_of(run, rows);
+    return (Range){panels.begin * width, least(panels.end * width, lines_of(run, rows))};
+}
+
+static void multiply_chunk(const Run *run, const Piece *piece, const Chunk *chunk) {
     const Steps *steps = run->steps;
     for (Cursor at = chunk->from, next; before(at, chunk->end); at = next) {
         next = after_block(steps, at);
         if (before(chunk->end, next)) next = chunk->end;
-        for (int64_t y = chunk->panels.begin; y < chunk->panels.end; y++)
-            for (int64_t x = 0; x < chunk->high; x++) {
-                micro_tile(run, chunk, x, y, at, next);
-                if (at_end(steps, next)) write_tile(run, chunk, x, y);
+        for (int64_t y = chunk->cols.begin; y < chunk->cols.end; y++)
+            for (int64_t x = piece->rows.begin; x < piece->rows.end; x++) {
+                micro_tile(run, piece, x, y, at, next);
+                if (at_end(steps, next)) write_tile(run, piece, x, y);
             }
     }
     if (at_end(steps, chunk->end) && run->sum->after)
-        run->sum->after(run->sum->context, chunk->rows, chunk->cols);
+        run->sum->after(run->sum->context, elements_of(run, true, piece->rows),
+                        elements_of(run, false, chunk->cols));
 }
 
-/* Panels [panels) of a piece's columns: k by k as far as the piece is packed. */
-static void multiply_piece(const Run *run, Range rows, Range panels) {
-    const GemmKernel *kernel = run->team->kernel;
+/* k by k as far as the piece is packed, chunk by chunk. */
+static void multiply_piece(const Run *run, Range rows, Range cols) {
     const Steps *steps = run->steps;
-    int parts = (int)parts_of(range_size(panels) * kernel->cols, CHUNK_COLS);
-    Chunk chunk = {.rows = rows, .high = parts_of(range_size(rows), kernel->rows)};
+    Range mine = run->few ? cols : rows;
+    int parts = (int)parts_of(range_size(cols) * run->team->kernel->cols, CHUNK_COLS);
+    Piece piece = {rows,
+                   cols,
+                   {run->own, 0, mine.begin, range_size(mine), !run->few, width_of(run, !run->few)},
+                   run->own + OWN_LINES * OWN_DEPTH};
+    Chunk chunk = {.end = {0, 0}};
     while (!at_end(steps, chunk.end)) {
         chunk.from = chunk.end;
         chunk.end = after_lines(steps, chunk.from, OWN_DEPTH);
-        pack_rows(run, rows, chunk.from, chunk.end);
+        piece.own.first = line_of(steps, chunk.from);
+        pack(run, &piece.own, mine, chunk.from, chunk.end);
         for (int i = 0; i < parts; i++) {
-            Range part = shard_range(range_size(panels), parts, i);
-            chunk.panels = (Range){panels.begin + part.begin, panels.begin + part.end};
-            int64_t end = run->cols.begin + chunk.panels.end * kernel->cols;
-            chunk.cols = (Range){run->cols.begin + chunk.panels.begin * kernel->cols,
-                                 least(end, run->cols.end)};
-            multiply_chunk(run, &chunk);
+            Range part = shard_range(range_size(cols), parts, i);
+            chunk.cols = (Range){cols.begin + part.begin, cols.begin + part.end};
+            multiply_chunk(run, &piece, &chunk);
         }
     }
 }
 
 /* ---- the team ---- */
 
-/* As many rows for each thread, if there are some for each. */
+/* As much for each thread, if there is some for each. */
 static void cut(Run *run) {
-    const GemmKernel *kernel = run->team->kernel;
-    int64_t threads = run->team->threads, most = OWN_LINES / kernel->rows;
-    int64_t worth = parts_of(run->panels * kernel->rows, LEAST_ROWS);
-    int64_t pieces = parts_of(run->panels, most * threads) * threads;
-    run->pieces = least(pieces, worth);
-    run->across = least(parts_of(threads, run->pieces), run->wide);
+    const int width = width_of(run, !run->few);
+    int64_t panels = panels_of(run, !run->few), threads = run->team->threads;
+    int64_t worth = run->few ? panels : parts_of(panels * width, LEAST_ROWS);
+    run->pieces = least(parts_of(panels, OWN_LINES / width * threads) * threads, worth);
+    run->across = run->few ? 1 : least(parts_of(threads, run->pieces), run->shared.wide);
 }
 
-static void run_cols(Run *run, int64_t *base) {
-    const int high = run->team->kernel->rows;
-    cut(run);
-    lay_out(run);
-    pack_shared(run, base);
+static void run_shared(Run *run, int64_t *base) {
+    const Packed *shared = &run->shared;
     int64_t item;
+    cut(run);
+    pack_shared(run, base);
     while ((item = gemm_team_take(run->team, base, run->pieces * run->across)) >= 0) {
-        Range piece = shard_range(run->panels, (int)run->pieces, (int)(item / run->across));
-        multiply_piece(run, (Range){piece.begin * high, least(piece.end * high, run->sum->m)},
-                       shard_range(run->wide, (int)run->across, (int)(item % run->across)));
+        Range piece =
+            shard_range(panels_of(run, !run->few), (int)run->pieces, (int)(item / run->across));
+        Range group = shard_range(shared->wide, (int)run->across, (int)(item % run->across));
+        Range other = {shared->begin + group.begin, shared->begin + group.end};
+        multiply_piece(run, run->few ? other : piece, run->few ? piece : other);
     }
 }
 
 static void run_sum(GemmTeam *team, const GemmSum *sum, const Steps *steps) {
-    const GemmKernel *kernel = team->kernel;
-    Run run = {.team = team, .sum = sum, .steps = steps};
-    int64_t panels = parts_of(sum->n, kernel->cols), base = 0;
-    run.panels = parts_of(sum->m, kernel->rows);
-    int blocks = (int)parts_of(panels, share_memory(&run));
-    for (int i = 0; i < blocks; i++) {
-        Range block = shard_range(panels, blocks, i);
-        run.wide = range_size(block);
-        run.cols = (Range){block.begin * kernel->cols, least(block.end * kernel->cols, sum->n)};
-        run_cols(&run, &base);
+    bool few = are_few(sum->m, sum->n) && rows_fit(team, sum, steps);
+    Run run = {.team = team, .sum = sum, .steps = steps, .few = few};
+    int64_t panels = panels_of(&run, run.few), base = 0;
+    int rounds = run.few ? 1 : (int)parts_of(panels, panels_that_fit(&run));
+    for (int i = 0; i < rounds; i++) {
+        Range round = shard_range(panels, rounds, i);
+        lay_out(&run, round.begin, range_size(round));
+        run_shared(&run, &base);
     }
 }
 

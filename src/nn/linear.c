@@ -80,9 +80,10 @@ void linear_need(Workspace *space, const ParamSet *set, LinearSum kind, const in
     for (int i = 0; i < count; i++)
         for (int s = (int)owned.begin; s < owned.end; s++)
             k += range_size(set->param[weight[i]].cut[s]);
-    workspace_need(
-        space,
-        gemm_sum_scratch(output_cols(kind, first), k, (int)range_size(owned), space->threads), 0);
+    workspace_need(space,
+                   gemm_sum_scratch(space->rows, output_cols(kind, first), k,
+                                    (int)range_size(owned), space->threads),
+                   0);
 }
 
 /* What a sum ends in. */

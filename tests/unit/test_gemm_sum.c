@@ -86,11 +86,12 @@ static real tree_element(const GemmSum *sum, int begin, int end, int64_t i, int6
     return tree_element(sum, begin, middle, i, j) + tree_element(sum, middle, end, i, j);
 }
 
-/* Rounds: into how many parts memory makes the columns fall, at least; 0: as few as possible. */
+/* Rounds: into how many parts memory makes the columns fall, at least; 0: there is enough. */
 static void sum_run(Sum *sum, int threads, int rounds) {
     int leaves = (int)range_size(sum->sum.leaves);
+    int64_t m = rounds ? 1000 : sum->sum.m;
     int64_t n = rounds ? (sum->sum.n + rounds - 1) / rounds : sum->sum.n;
-    size_t bytes = gemm_sum_scratch(n, sum->k, leaves, threads);
+    size_t bytes = gemm_sum_scratch(m, n, sum->k, leaves, threads);
     char *memory = memory_allocate((size_t)threads * bytes, "scratch");
     ck_assert_ptr_nonnull(memory);
     gemm_sum_run(&sum->sum, threads, memory, (size_t)threads * bytes);
