@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 static bool heard = true;
 static atomic_bool drawn; /* a progress line stands on the terminal, the cursor at its beginning */
@@ -55,6 +57,12 @@ void log_progress(const char *text, int width, bool keep) {
     fprintf(stderr, "%.*s\033[K%s", width, text, keep ? "\n" : "\r");
     fflush(stderr);
     atomic_store(&drawn, !keep);
+}
+
+int log_terminal_columns(void) {
+    struct winsize size;
+    if (!isatty(2)) return 0;
+    return !ioctl(2, TIOCGWINSZ, &size) && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 void log_print(const char *format, ...) {

@@ -18,6 +18,8 @@ void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* At most `width` characters of a line that the next one overwrites; `keep` ends it. */
 void log_progress(const char *text, int width, bool keep);
+/* Of the terminal that stderr is, or 0 where it is none. */
+int log_terminal_columns(void);
 
 /* stdout, as it is: no prefix, no newline added */
 void log_print(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -146,8 +146,8 @@ static int64_t parse_integer(struct argp_state *state, const char *option, const
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (errno || end == text || *end || value < least || value > INT32_MAX)
-        argp_error(state, "--%s %s: a whole number from %lld on is expected", option, text,
-                   (long long)least);
+        argp_error(state, "--%s %s: a whole number from %lld to %d is expected", option, text,
+                   (long long)least, INT32_MAX);
     return value;
 }
 
@@ -159,7 +159,13 @@ static double parse_number(struct argp_state *state, const char *option, const c
     return value;
 }
 
-/* Whole numbers with commas between them. */
+static bool has_ranks(const Arguments *a, long ranks) {
+    bool found = false;
+    for (int i = 0; i < a->ranks_count; i++) found |= a->ranks[i] == ranks;
+    return found;
+}
+
+/* Whole numbers with commas between them; one that is given twice counts once. */
 static void parse_ranks(Arguments *a, const char *text, struct argp_state *state) {
     const char *at = text;
     a->ranks_count = 0;
@@ -169,13 +175,14 @@ static void parse_ranks(Arguments *a, const char *text, struct argp_state *state
         end = *after;
         if (after == at || (end && end != ',') || ranks < 1 || ranks > INT32_MAX)
             argp_error(state,
-                       "--ranks %s: a whole number from 1 on is expected, or several with commas "
-                       "between them",
-                       text);
+                       "--ranks %s: a whole number from 1 to %d is expected, or several with "
+                       "commas between them",
+                       text, INT32_MAX);
+        at = after;
+        if (has_ranks(a, ranks)) continue;
         if (a->ranks_count == ARGUMENTS_RANKS)
             argp_error(state, "--ranks %s: at most %d numbers are possible", text, ARGUMENTS_RANKS);
         a->ranks[a->ranks_count++] = (int)ranks;
-        at = after;
     }
 }
 

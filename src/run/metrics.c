@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 static const size_t FILE_LIMIT = (size_t)1 << 36;
@@ -53,11 +52,9 @@ static int keep_until(const char *path, int64_t step) {
 
 /* Of the terminal at stderr; behind mpirun, which makes it a pipe, what launch/local has said. */
 static int terminal_columns(void) {
-    struct winsize size;
     const char *told = getenv("WEFT_TERMINAL");
-    if (!isatty(2) && !told) return 0;
-    if (isatty(2) && !ioctl(2, TIOCGWINSZ, &size) && size.ws_col > 0) return size.ws_col;
-    long columns = told ? strtol(told, NULL, 10) : 0;
+    if (isatty(2) || !told) return log_terminal_columns();
+    long columns = strtol(told, NULL, 10);
     return columns >= 20 && columns < 1000 ? (int)columns : 80;
 }
 

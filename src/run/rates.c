@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "nn/model.h"
 #include "optim/adamw.h"
+#include "run/rates_quiet.h"
 #include "run/setup.h"
 #include "run/team.h"
 
@@ -157,6 +158,7 @@ static int compare_passes(const void *a, const void *b) {
  * disturb some. */
 static ShareRates quiet_pass(const Workers *workers) {
     PassTime slowest[MOST_PASSES];
+    double seconds[MOST_PASSES];
     const Worker *worker = workers->worker;
     for (int i = 0; i < workers->passes; i++) {
         slowest[i] = worker[0].time[i];
@@ -164,7 +166,11 @@ static ShareRates quiet_pass(const Workers *workers) {
             if (worker[w].time[i].seconds > slowest[i].seconds) slowest[i] = worker[w].time[i];
     }
     qsort(slowest, (size_t)workers->passes, sizeof *slowest, compare_passes);
-    return slowest[workers->passes / 4].rates;
+    for (int i = 0; i < workers->passes; i++) seconds[i] = slowest[i].seconds;
+    ShareRates quiet = slowest[workers->passes / 4].rates;
+    quiet.passes = workers->passes;
+    quiet.spread = rates_spread(seconds, workers->passes);
+    return quiet;
 }
 
 /* ---- from so many layers to all ---- */
@@ -241,30 +247,41 @@ static int measure_rank(const Config *config, RatesNode node, int tp, int rank, 
     return status;
 }
 
-static int busiest_rank(const AxisLayout *axis) {
-    int busiest = 0;
-    for (int r = 1; r < axis->ranks; r++)
-        if (range_size(axis_owned_units(axis, r)) > range_size(axis_owned_units(axis, busiest)))
-            busiest = r;
-    return busiest;
+/* ---- the ranks that others wait for ---- */
+
+static bool is_busiest(const AxisLayout *axis, int rank) {
+    return range_size(axis_owned_units(axis, rank)) == axis_largest_load(axis);
 }
 
-/* What each axis is behind. Those of the channels' rank that no row names are everybody's alike. */
-enum { AXES = 3 };
+static int axes_led(const AxisLayout *const axis[RATES_AXES], int rank) {
+    int count = 0;
+    for (int i = 0; i < RATES_AXES; i++) count += is_busiest(axis[i], rank);
+    return count;
+}
 
-static int busiest_ranks(const Config *config, int tp, int rank[AXES]) {
+/* Of axis `which`, after those before it. */
+static int busiest_rank(const AxisLayout *const axis[RATES_AXES], int which, const int *before) {
+    int best = -1;
+    for (int i = 0; i < which; i++)
+        if (is_busiest(axis[which], before[i])) return before[i];
+    for (int r = 0; r < axis[which]->ranks; r++)
+        if (is_busiest(axis[which], r) && (best < 0 || axes_led(axis, r) > axes_led(axis, best)))
+            best = r;
+    return best;
+}
+
+int rates_busiest(const Config *config, int tp, int rank[RATES_AXES]) {
     Model model;
     ModelConfig shape = setup_model(config, config->train.micro_batch, 1);
     int status = model_declare(&model, &shape, 0, tp);
-    if (!status) {
-        const AxisLayout *axis[AXES] = {&model.channels, &model.groups, &model.vocab};
-        for (int i = 0; i < AXES; i++) rank[i] = axis[i]->units ? busiest_rank(axis[i]) : 0;
-    }
+    const AxisLayout *const axis[RATES_AXES] = {&model.channels, &model.groups, &model.vocab};
+    for (int i = 0; i < RATES_AXES && !status; i++) rank[i] = busiest_rank(axis, i, rank);
     model_forget(&model);
     return status;
 }
 
-int rates_share(const Config *config, RatesNode node, int tp, ShareRates *rates) {
+/* What each axis is behind. Those of the channels' rank that no row names are everybody's alike. */
+static void take_parts(ShareRates *rates, const ShareRates of[RATES_AXES]) {
     static const struct {
         int axis;
         StepPart part;
@@ -273,10 +290,20 @@ int rates_share(const Config *config, RatesNode node, int tp, ShareRates *rates)
                   {2, STEP_HEAD_PRODUCTS},
                   {2, STEP_HEAD},
                   {2, STEP_EMBEDDING}};
-    int rank[AXES] = {0};
-    ShareRates of[AXES];
-    int status = busiest_ranks(config, tp, rank);
-    for (int i = 0; i < AXES && !status; i++) {
+    *rates = of[0];
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++)
+        rates->part[behind[i].part] = of[behind[i].axis].part[behind[i].part];
+    for (int i = 1; i < RATES_AXES; i++) {
+        if (of[i].spread > rates->spread) rates->spread = of[i].spread;
+        if (of[i].passes < rates->passes) rates->passes = of[i].passes;
+    }
+}
+
+int rates_share(const Config *config, RatesNode node, int tp, ShareRates *rates) {
+    int rank[RATES_AXES] = {0};
+    ShareRates of[RATES_AXES];
+    int status = rates_busiest(config, tp, rank);
+    for (int i = 0; i < RATES_AXES && !status; i++) {
         int same = 0;
         while (rank[same] != rank[i]) same++;
         if (same < i)
@@ -285,8 +312,6 @@ int rates_share(const Config *config, RatesNode node, int tp, ShareRates *rates)
             status = measure_rank(config, node, tp, rank[i], &of[i]);
     }
     if (status) return error_prefix(status, "measuring a rank of %d: ", tp);
-    *rates = of[0];
-    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++)
-        rates->part[behind[i].part] = of[behind[i].axis].part[behind[i].part];
+    take_parts(rates, of);
     return 0;
 }

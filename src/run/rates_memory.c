@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/exchange.h"
-#include "run/rates.h"
+#include "run/rates_quiet.h"
 #include "run/team.h"
 
 #include <stdlib.h>
@@ -10,15 +10,16 @@
 
 /* Elements of the blocks; how often each is gone through; barriers that are timed together. */
 static const int64_t block[2] = {1 << 18, 1 << 23};
-static const int passes[2] = {51, 7};
-enum { MOST_PASSES = 51, BARRIERS = 20 };
-/* Barriers are slow where cores are busy with others: no more passes after so many seconds. */
-static const double BARRIERS_SECONDS = 0.1;
+static const int passes[2] = {51, 21};
+enum { MOST_PASSES = 51, MOST_MEETS = 2000, BARRIERS = 20 };
+/* Barriers take a turn of the scheduler each time that another program has one of the cores, and
+ * microseconds between: many short passes, but none after so many seconds. */
+static const double BARRIERS_SECONDS = 0.5;
 
 /* One of the ranks, with two blocks: its own sum, and what the next one reads. */
 typedef struct {
     real *memory;
-    double add[2][MOST_PASSES], copy[2][MOST_PASSES], meet[MOST_PASSES];
+    double add[2][MOST_PASSES], copy[2][MOST_PASSES], meet[MOST_MEETS];
 } Guest;
 
 typedef struct {
@@ -58,9 +59,9 @@ static void visit(Room *room, int member, int size, int pass) {
 /* The barrier before each pass lets all see what the first has said. */
 static void time_barriers(Room *room, int member) {
     double begin = clock_seconds();
-    for (int pass = 0; team_meet(&room->team), pass < room->meets; pass++) {
+    for (int pass = 0; team_meet_awake(&room->team), pass < room->meets; pass++) {
         double start = clock_seconds();
-        for (int i = 0; i < BARRIERS; i++) team_meet(&room->team);
+        for (int i = 0; i < BARRIERS; i++) team_meet_awake(&room->team);
         double end = clock_seconds();
         room->guest[member].meet[pass] = (end - start) / BARRIERS;
         if (member == 0 && end - begin > BARRIERS_SECONDS) room->meets = pass + 1;
@@ -75,20 +76,10 @@ static int run_guest(int member, void *context) {
     return 0;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quiet(double *value, int count) {
-    qsort(value, (size_t)count, sizeof *value, compare);
-    return value[count / 4];
-}
-
 int rates_memory(RatesNode node, MemoryRates *rates) {
     Room room = {.count = node.at_once,
                  .threads = node.threads,
-                 .meets = MOST_PASSES,
+                 .meets = MOST_MEETS,
                  .guest = calloc((size_t)node.at_once, sizeof *room.guest)};
     int status = room.guest ? 0 : error_set(WEFT_RUNTIME, "out of memory: ranks to measure");
     for (int i = 0; i < node.at_once && !status; i++) {
@@ -97,10 +88,10 @@ int rates_memory(RatesNode node, MemoryRates *rates) {
     }
     if (!status) status = team_run(&room.team, room.count, run_guest, &room);
     for (int size = 0; size < 2 && !status; size++) {
-        rates->add[size] = quiet(room.guest[0].add[size], passes[size]);
-        rates->copy[size] = quiet(room.guest[0].copy[size], passes[size]);
+        rates->add[size] = rates_tenth(room.guest[0].add[size], passes[size]);
+        rates->copy[size] = rates_tenth(room.guest[0].copy[size], passes[size]);
     }
-    if (!status) rates->meet = quiet(room.guest[0].meet, room.meets);
+    if (!status) rates->meet = rates_tenth(room.guest[0].meet, room.meets);
     for (int i = 0; i < node.at_once && room.guest; i++) free(room.guest[i].memory);
     free(room.guest);
     return status;

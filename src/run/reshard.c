@@ -19,8 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 typedef struct {
     const ReshardRequest *request;
@@ -107,12 +105,6 @@ static void print_plan(const Work *work) {
 }
 
 /* ---- doing it ---- */
-
-static int terminal_columns(void) {
-    struct winsize size;
-    if (!isatty(2)) return 0;
-    return !ioctl(2, TIOCGWINSZ, &size) && size.ws_col > 0 ? size.ws_col : 80;
-}
 
 static void show_progress(void *context, int64_t written, int64_t total) {
     enum { BAR = 24 };
@@ -269,7 +261,7 @@ static int run(Work *work) {
     int status = place_check_space(&work->place, catalog_disk_bytes(&work->target));
     if (status) return status;
     work->started = clock_seconds();
-    work->columns = terminal_columns();
+    work->columns = log_terminal_columns();
     work->job.progress = show_progress;
     work->job.context = work;
     status = begin_aside(work);

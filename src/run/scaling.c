@@ -126,19 +126,26 @@ int scaling_predict(const ScalingCase *scaling, int tp, int dp, const ShareRates
     return 0;
 }
 
+/* *most becomes that of one place, where it is more. */
+static int keep_most(const Config *config, int threads, int tp, int dp, int tensor_rank,
+                     int data_rank, size_t *most) {
+    MemoryPlan memory;
+    int status = plan_memory(config, threads, tp, dp, tensor_rank, data_rank, &memory);
+    if (!status && memory_plan_total(&memory) > *most) *most = memory_plan_total(&memory);
+    return status;
+}
+
+/* The busiest, and the first, which makes the views of what is saved. */
 int scaling_memory(const ScalingCase *scaling, int tp, int dp, size_t *bytes) {
     Config config = *scaling->config;
+    int threads = scaling->threads;
     AxisLayout batch = batch_axis(&config, dp);
-    int status = 0;
     *bytes = 0;
     if (tp * dp > scaling->node_ranks) /* the data axis reaches across nodes */
         snprintf(config.grid.transport, sizeof config.grid.transport, "messages");
-    for (int r = 0; r < tp && !status; r++) {
-        MemoryPlan memory;
-        status =
-            plan_memory(&config, scaling->threads, tp, dp, r, busiest_data_rank(&batch), &memory);
-        if (!status && memory_plan_total(&memory) > *bytes) *bytes = memory_plan_total(&memory);
-    }
+    int status = keep_most(&config, threads, tp, dp, 0, 0, bytes);
+    for (int r = 0; r < tp && !status; r++)
+        status = keep_most(&config, threads, tp, dp, r, busiest_data_rank(&batch), bytes);
     return status;
 }
 

@@ -29,8 +29,10 @@
  *     gather, shared window      2 meet: others read the rows in place; scatter: + n/p copy
  *
  * meet: a barrier; copy, c: measured where one rank reads what another has written, in a cache up
- * to 4 MB, from memory above. Left out: saving, evaluation, reading data; messages of different
- * pairs in each other's way, messages under way at the same time, ranks that come late. */
+ * to 4 MB, from memory above. Of all three what a tenth of many repetitions are below, and the less
+ * of two rounds: programs beside make single ones a thousand times longer, never shorter. Left out:
+ * saving, evaluation, reading data; messages of different pairs in each other's way, messages under
+ * way at the same time, ranks that come late. */
 #ifndef WEFT_RUN_SCALING_H
 #define WEFT_RUN_SCALING_H
 

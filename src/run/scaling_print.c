@@ -5,7 +5,6 @@
 #include "run/layout.h"
 #include "run/plan_print.h"
 #include "run/scaling_axes.h"
-#include "run/scaling_search.h"
 
 #include <stdio.h>
 
@@ -13,14 +12,27 @@ enum { LAYOUTS = 3 };
 
 static int ranks_of(const Prediction *prediction) { return prediction->tp * prediction->dp; }
 
+/* That others had the cores too. */
+static void print_spread(const ScalingSpread *spread) {
+    double percent = 100 * spread->worst;
+    if (spread->unquiet)
+        log_print(
+            "machine unquiet repeated, %d of %d shares spread over %.0f %%, tp %d by %.0f %%: "
+            "figures are uncertain\n",
+            spread->unquiet, spread->shares, 100 * SCALING_QUIET, spread->worst_tp,
+            percent < 999 ? percent : 999);
+}
+
 static void print_head(const ScalingSearch *search) {
     const ScalingCase *scaling = &search->scaling;
     const Network *network = &scaling->network;
     log_print("a rank          %d thread%s; %d rank%s on a node\n", scaling->threads,
               scaling->threads == 1 ? "" : "s", scaling->node_ranks,
               scaling->node_ranks == 1 ? "" : "s");
-    log_print("measured here   %d shares of a step, %d rank%s at once, in %.1f s\n", search->shares,
-              search->at_once, search->at_once == 1 ? "" : "s", search->seconds);
+    log_print("measured here   %d shares of a step, %d rank%s at once, in %.1f s\n",
+              search->spread.shares, search->at_once, search->at_once == 1 ? "" : "s",
+              search->seconds);
+    print_spread(&search->spread);
     if (search->at_once < scaling->node_ranks)
         log_print("note: more ranks on a node than could be measured at once here\n");
     log_print("network         %g us, and %g GB/s into and out of a node; nothing overlaps\n",
@@ -56,6 +68,16 @@ static int print_best(const ScalingSearch *search, int ranks, int before) {
     return status;
 }
 
+/* Whether any of these numbers of ranks is more than so many times as fast as one, as printed. */
+static bool is_above_ideal(const ScalingSearch *search, const int *ranks, int count) {
+    bool above = false;
+    for (int i = 0; i < count; i++) {
+        double speed = search->one.seconds / scaling_best(search, ranks[i], 0)->seconds;
+        above |= 100 * speed / ranks[i] >= 100.05;
+    }
+    return above;
+}
+
 static int print_layouts(const ScalingSearch *search, const int *ranks, int count) {
     int status = 0;
     log_print(
@@ -64,6 +86,10 @@ static int print_layouts(const ScalingSearch *search, const int *ranks, int coun
         status = print_best(search, ranks[i], i ? ranks[i - 1] : 0);
     log_print("speed-up: against one rank, %.4f s; exposed: communication; MB: of the largest\n",
               search->one.seconds);
+    if (!status && is_above_ideal(search, ranks, count))
+        log_print(
+            "efficiency above 100 %%: smaller shares fit better in caches, or the one rank was "
+            "disturbed\n");
     return status;
 }
 
@@ -167,20 +193,28 @@ static int check(const Config *config, int node_ranks, const int *ranks, int cou
     return status;
 }
 
+int scaling_print_found(const ScalingSearch *search, const int *ranks, int count) {
+    print_head(search);
+    int status = print_layouts(search, ranks, count);
+    if (status) return status;
+    print_breakdown(search, ranks, count);
+    if (!search->tp && !search->dp) print_limit(search);
+    return 0;
+}
+
+static int largest(const int *ranks, int count) {
+    int most = ranks[0];
+    for (int i = 1; i < count; i++) most = ranks[i] > most ? ranks[i] : most;
+    return most;
+}
+
 int scaling_print(const Config *config, const Network *network, int node_ranks, const int *ranks,
                   int count, int tp, int dp) {
     ScalingSearch search;
     int status = check(config, node_ranks, ranks, count, tp, dp);
     if (status) return status;
-    status = scaling_search(&search, config, network, node_ranks, tp, dp);
-    if (!status) {
-        print_head(&search);
-        status = print_layouts(&search, ranks, count);
-    }
-    if (!status) {
-        print_breakdown(&search, ranks, count);
-        if (!tp && !dp) print_limit(&search);
-    }
+    status = scaling_search(&search, config, network, node_ranks, largest(ranks, count), tp, dp);
+    if (!status) status = scaling_print_found(&search, ranks, count);
     scaling_search_release(&search);
     return status;
 }

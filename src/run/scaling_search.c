@@ -9,72 +9,24 @@
 #include <omp.h>
 #include <stdlib.h>
 
-/* ---- measuring ---- */
-
-enum { ROUNDS = 2 };
-
-/* What the predictions go by. */
-typedef struct {
-    bool wanted[SHARD_MAX + 1];
-    ShareRates one, share[SHARD_MAX + 1]; /* one rank alone on its node; a rank of so many */
-    MemoryRates memory;
-} Measured;
-
+/* Whether a layout has so many ranks of an axis's kind. */
 static bool is_wanted(const Config *config, int ranks, int fixed, bool of_data) {
     return fixed ? ranks == fixed : scaling_axes_shrink(config, ranks, of_data);
 }
 
-static double total(const ShareRates *share) {
-    double sum = share->zero + share->add + share->norm + share->update;
-    for (int i = 0; i < STEP_PARTS; i++) sum += share->part[i];
-    return sum;
-}
-
-/* *fastest becomes this round's where that was less disturbed. */
-static int measure_share(ScalingSearch *search, int round, int tp, int at_once,
-                         ShareRates *fastest) {
-    ShareRates share;
-    RatesNode node = {search->scaling.threads, at_once};
-    int status = rates_share(search->scaling.config, node, tp, &share);
-    if (status) return status;
-    search->shares += round == 0;
-    if (round == 0 || total(&share) < total(fastest)) *fastest = share;
-    return 0;
-}
-
-static int measure_memory(const ScalingSearch *search, int round, MemoryRates *fastest) {
-    MemoryRates memory;
-    int status = rates_memory((RatesNode){search->scaling.threads, search->at_once}, &memory);
-    if (!status && (round == 0 || memory.copy[1] < fastest->copy[1])) *fastest = memory;
-    return status;
-}
-
-static int measure_all(ScalingSearch *search, Measured *measured) {
-    int64_t tensor = search->scaling.config->grid.tensor;
-    int status = 0;
-    for (int round = 0; round < ROUNDS && !status; round++) {
-        status = measure_memory(search, round, &measured->memory);
-        if (!status) status = measure_share(search, round, 1, 1, &measured->one);
-        for (int tp = 1; tp <= tensor && !status; tp++)
-            if (measured->wanted[tp])
-                status = measure_share(search, round, tp, search->at_once, &measured->share[tp]);
-    }
-    return status;
-}
-
 /* ---- predictions ---- */
 
-static int predict(const ScalingSearch *search, const Measured *measured, int tp, int dp,
+static int predict(const ScalingSearch *search, const ScalingMeasured *measured, int tp, int dp,
                    Prediction *prediction) {
     const ShareRates *share = tp * dp == 1 ? &measured->one : &measured->share[tp];
     return scaling_predict(&search->scaling, tp, dp, share, &measured->memory, prediction);
 }
 
-static int predict_column(ScalingSearch *search, const Measured *measured, int tp, int dp) {
+static int predict_column(ScalingSearch *search, const ScalingMeasured *measured, int tp) {
     const Config *config = search->scaling.config;
     int status = 0;
-    for (int d = 1; d <= config->grid.data && !status; d++)
-        if (is_wanted(config, d, dp, true))
+    for (int d = 1; d <= config->grid.data && tp * d <= search->most && !status; d++)
+        if (is_wanted(config, d, search->dp, true))
             status = predict(search, measured, tp, d, &search->prediction[search->count++]);
     return status;
 }
@@ -85,15 +37,18 @@ static int compare(const void *a, const void *b) {
     return x->tp * x->dp - y->tp * y->dp;
 }
 
-static int predict_all(ScalingSearch *search, int tp, int dp) {
+static int predict_all(ScalingSearch *search) {
     const Config *config = search->scaling.config;
-    Measured measured = {.wanted = {false}};
-    for (int t = 1; t <= config->grid.tensor; t++)
-        measured.wanted[t] = is_wanted(config, t, tp, false);
-    int status = measure_all(search, &measured);
+    ScalingMeasured measured = {
+        .config = config, .threads = search->scaling.threads, .at_once = search->at_once};
+    int least_dp = search->dp ? search->dp : 1;
+    for (int t = 1; t <= config->grid.tensor && t * least_dp <= search->most; t++)
+        measured.wanted[t] = is_wanted(config, t, search->tp, false);
+    int status = scaling_measure(&measured);
+    search->spread = measured.spread;
     if (!status) status = predict(search, &measured, 1, 1, &search->one);
     for (int t = 1; t <= config->grid.tensor && !status; t++)
-        if (measured.wanted[t]) status = predict_column(search, &measured, t, dp);
+        if (measured.wanted[t]) status = predict_column(search, &measured, t);
     if (!status)
         qsort(search->prediction, (size_t)search->count, sizeof *search->prediction, compare);
     return status;
@@ -108,19 +63,33 @@ static int ranks_at_once(const Config *config, int node_ranks, int threads) {
     return at_once > 1 ? at_once : 1;
 }
 
+static int check_threads(int threads) {
+    int cores = setup_node_cores();
+    if (threads <= cores) return 0;
+    return error_set(
+        WEFT_USAGE,
+        "run.threads = %d: this machine has %d core%s to measure a rank's share on; "
+        "predict with --set run.threads=%d, or on a machine like those that will train",
+        threads, cores, cores == 1 ? "" : "s", cores);
+}
+
 int scaling_search(ScalingSearch *search, const Config *config, const Network *network,
-                   int node_ranks, int tp, int dp) {
+                   int node_ranks, int most, int tp, int dp) {
     double start = clock_seconds();
     int threads = setup_threads(config, node_ranks);
-    *search =
-        (ScalingSearch){.scaling = {config, *network, node_ranks, threads},
-                        .at_once = ranks_at_once(config, node_ranks, threads),
-                        .prediction = calloc((size_t)(config->grid.tensor * config->grid.data),
-                                             sizeof *search->prediction)};
+    int grid = (int)(config->grid.tensor * config->grid.data);
+    *search = (ScalingSearch){.scaling = {config, *network, node_ranks, threads},
+                              .at_once = ranks_at_once(config, node_ranks, threads),
+                              .most = (tp || dp) && most < grid ? most : grid,
+                              .tp = tp,
+                              .dp = dp};
+    int status = check_threads(threads);
+    if (status) return status;
+    search->prediction = calloc((size_t)grid, sizeof *search->prediction);
     if (!search->prediction) return error_set(WEFT_RUNTIME, "out of memory: layouts to predict");
     omp_set_dynamic(0);
-    int status = gemm_setup();
-    if (!status) status = predict_all(search, tp, dp);
+    status = gemm_setup();
+    if (!status) status = predict_all(search);
     search->seconds = clock_seconds() - start;
     return status;
 }

@@ -15,9 +15,23 @@ typedef struct {
     Task task;
 } Member;
 
+/* Cores of one member's own: an equal part of those that the process may use, where there are
+ * enough. Threads that it starts have the same. Without them it runs where it is put. */
+static void take_cores(const Member *member) {
+    cpu_set_t all, own;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof all, &all)) return;
+    int cores = CPU_COUNT(&all), each = cores / member->team->count;
+    if (each == 0) return;
+    for (int core = 0, place = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &all) && place++ / each == member->number) CPU_SET(core, &own);
+    sched_setaffinity(0, sizeof own, &own);
+}
+
 static int run_member(void *context) {
     Member *member = context;
     Team *team = member->team;
+    take_cores(member);
     while (atomic_load(&team->go) == 0) clock_sleep(100e-6);
     return atomic_load(&team->go) > 0 ? member->work(member->number, member->context) : 0;
 }
@@ -39,7 +53,7 @@ int team_run(Team *team, int count, int (*work)(int member, void *context), void
     return status;
 }
 
-void team_meet(Team *team) {
+static void meet(Team *team, bool awake) {
     enum { SPINS = 20000 };
     unsigned round = atomic_load(&team->round);
     if (atomic_fetch_add(&team->arrived, 1) + 1 == (unsigned)team->count) {
@@ -48,5 +62,9 @@ void team_meet(Team *team) {
         return;
     }
     for (int look = 0; atomic_load(&team->round) == round; look += look < SPINS)
-        if (look == SPINS) sched_yield();
+        if (look == SPINS && !awake) sched_yield();
 }
+
+void team_meet(Team *team) { meet(team, false); }
+
+void team_meet_awake(Team *team) { meet(team, true); }

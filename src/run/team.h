@@ -1,4 +1,5 @@
-/* Some threads that do the same side by side, as the ranks of a node do.
+/* Some threads that do the same side by side, as the ranks of a node do: each on cores of its own,
+ * as launchers bind ranks. Two on one core would take turns.
  *
  *     team_run(&team, count, work, context);   // work(member, context) in each; waits for all
  *     ... within: team_meet(&team); */
@@ -19,5 +20,9 @@ int team_run(Team *team, int count, int (*work)(int member, void *context), void
 
 /* Waits for all, as ranks wait that share a window (comm/window.c). */
 void team_meet(Team *team);
+
+/* The same, but who waits keeps the core: where other programs have the cores too, members that
+ * yield to them hardly ever run at the same time. For timing a barrier. */
+void team_meet_awake(Team *team);
 
 #endif

@@ -63,25 +63,39 @@ typedef struct {
     int partials, begin;
 } Cut;
 
+enum { IMPOSSIBLE = SHARD_MAX * TREE_MAX_SUBTREES };
+
+/* Partials of the run [from, s) of shards, for each of both; IMPOSSIBLE: more than `most` units. */
+typedef int RunPartials[SHARD_MAX + 1][SHARD_MAX + 1];
+
+static void count_partials(const AxisLayout *axis, int64_t most, RunPartials run) {
+    Range unused[TREE_MAX_SUBTREES];
+    for (int s = 0; s <= axis->shards; s++)
+        for (int from = 0; from <= s; from++)
+            run[from][s] = run_load(axis, from, s) > most
+                               ? IMPOSSIBLE
+                               : tree_subtrees(axis->shards, (Range){from, s}, unused);
+}
+
+/* The last rank's run, after the cuts of those before it. */
+static Cut best_cut(const Cut *before, RunPartials run, int s) {
+    Cut best = {IMPOSSIBLE, s};
+    for (int from = 0; from <= s; from++) {
+        int partials = before[from].partials + run[from][s];
+        if (partials < best.partials) best = (Cut){partials, from};
+    }
+    return best;
+}
+
 AxisLayout axis_layout(int64_t units, int logical_shards, int ranks) {
-    enum { IMPOSSIBLE = SHARD_MAX * TREE_MAX_SUBTREES };
     AxisLayout axis = {
         .units = units, .shards = shard_count(units, logical_shards), .ranks = ranks};
-    int64_t most = smallest_load(&axis, ranks);
-    Range unused[TREE_MAX_SUBTREES];
+    RunPartials run;
     Cut best[SHARD_MAX + 1][SHARD_MAX + 1];
+    count_partials(&axis, smallest_load(&axis, ranks), run);
     for (int s = 0; s <= axis.shards; s++) best[0][s] = (Cut){s == 0 ? 0 : IMPOSSIBLE, 0};
-    for (int r = 1; r <= ranks; r++) {
-        for (int s = 0; s <= axis.shards; s++) {
-            best[r][s] = (Cut){IMPOSSIBLE, s};
-            for (int from = 0; from <= s; from++) {
-                if (run_load(&axis, from, s) > most) continue;
-                int partials = best[r - 1][from].partials +
-                               tree_subtrees(axis.shards, (Range){from, s}, unused);
-                if (partials < best[r][s].partials) best[r][s] = (Cut){partials, from};
-            }
-        }
-    }
+    for (int r = 1; r <= ranks; r++)
+        for (int s = 0; s <= axis.shards; s++) best[r][s] = best_cut(best[r - 1], run, s);
     axis.first[ranks] = axis.shards;
     for (int r = ranks; r > 0; r--) axis.first[r - 1] = best[r][axis.first[r]].begin;
     return axis;

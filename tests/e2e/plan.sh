@@ -70,15 +70,22 @@ adds_up() {
 }
 
 plan --net 2us,10GB/s --ranks 1,4,64
+passes "what is measured is said" says "weft: measuring 5 shares of a step, each twice, for 1 to 8 tensor ranks"
 passes "a prediction" ended 0 "1 thread; 1 rank on a node" "2 us, and 10 GB/s"
 if grep -q "as on 4: no more of them would be faster" "$out"; then wanted=4; else wanted=7; fi
 passes "rows of layouts" rows $wanted
 passes "parts add up" adds_up 3
 passes "a prediction fits" fits_100
 passes "where it stops" grep -qE "^(stops scaling at|scales to) [0-9]+ rank" "$out"
-plan --net 0s,1000GB/s --ranks 2 --tp 2 --dp 1 --ranks-per-node 2
+plan --net 0s,1000GB/s --ranks 2,2 --tp 2 --dp 1 --ranks-per-node 2
 passes "one layout" ended 0 "2 ranks on a node" "2     2 x 1"
-passes "one row" rows 1
+passes "a number given twice is one row" rows 1
+run script -qec "'$weft' plan tests/configs/tiny.ini --net 0s,1000GB/s --ranks 2 --tp 2 --dp 1" /dev/null
+passes "on a terminal in one line" ended 0 "measuring share 1 of 2: tp 1, round 1 of 2" \
+    "measuring share 2 of 2: tp 2, round 2 of 2"
+plan --net 2us,10GB/s --ranks 2 --set run.threads=1024
+passes "more threads than cores" ended 2 "run.threads = 1024: this machine has $(getconf _NPROCESSORS_ONLN) core" \
+    "predict with --set run.threads=$(getconf _NPROCESSORS_ONLN), or on a machine"
 plan --net 0s,1000GB/s --ranks 2,4 --tp 2 --dp 1
 passes "nothing for more ranks" ended 0 "4     2 x 1         2  as on 2: no more of them would be faster"
 plan --net 2us,10GB/s --ranks 64 --tp 9
@@ -98,10 +105,10 @@ passes "a list without a network" ended 2 "several numbers of --ranks" "--net LA
 plan --ranks 2 --ranks-per-node 2
 passes "nodes without a network" ended 2 "--ranks-per-node" "--net LATENCY,BANDWIDTH is missing"
 plan --net 2us,10GB/s --ranks 2,,4
-passes "a hole in the list" ended 2 "--ranks 2,,4: a whole number from 1 on is expected"
-for ranks in 0 -2 two 2.5 4, 2x 99999999999; do
+passes "a hole in the list" ended 2 "--ranks 2,,4: a whole number from 1 to 2147483647 is expected"
+for ranks in 0 -2 two 2.5 4, 2x 2147483648 99999999999; do
     plan --net 2us,10GB/s --ranks=$ranks
-    passes "--ranks $ranks" ended 2 "ranks $ranks: a whole number from 1 on is expected"
+    passes "--ranks $ranks" ended 2 "ranks $ranks: a whole number from 1 to 2147483647 is expected"
 done
 plan --net 2us,10GB/s --ranks 1,2,3,4,5,6,7
 passes "too many numbers" ended 2 "at most 6 numbers"

@@ -112,7 +112,7 @@ passes "a batch that can't be cut so" ended 2 "train.global_batch = 8 is not a m
 reshard "$source" bad --tensor 65
 passes "too many shards" ended 2 "--tensor 65" "at most 64"
 reshard "$source" bad --tensor 0
-passes "no shards" ended 2 "--tensor 0: a whole number from 1 on"
+passes "no shards" ended 2 "--tensor 0: a whole number from 1 to 2147483647"
 reshard "$source" bad
 passes "no --tensor" ended 2 "--tensor N is needed"
 run "$weft" reshard "$source" --tensor 4

@@ -32,9 +32,9 @@ for command in $commands; do
     says_on 1 0 "help $command" "Usage: weft $command [OPTION...]" help "$command"
     says_on 2 2 "$command with two paths" "b: one path is expected, a came first" "$command" a b
 done
-says_on 2 2 "--tp 0" "--tp 0: a whole number from 1 on" train --tp 0 "$config"
-says_on 2 2 "--tp many" "--tp many: a whole number from 1 on" train --tp many "$config"
-says_on 2 2 "--stop-at -1" "--stop-at -1: a whole number from 1 on" train --stop-at -1 "$config"
+says_on 2 2 "--tp 0" "--tp 0: a whole number from 1 to 2147483647" train --tp 0 "$config"
+says_on 2 2 "--tp many" "--tp many: a whole number from 1 to 2147483647" train --tp many "$config"
+says_on 2 2 "--stop-at -1" "--stop-at -1: a whole number from 1 to 2147483647" train --stop-at -1 "$config"
 says_on 2 2 "--set without a value" "requires an argument" train --set
 
 # Every key that a config of ours sets is explained.
