@@ -37,12 +37,11 @@ static json_t *origin_block(const Trainer *trainer) {
     clock_stamp(stamp, sizeof stamp);
     const Grid *grid = trainer->grid;
     const Config *config = &trainer->config;
-    return json_pack("{s:{s:i, s:i, s:i, s:i, s:b}, s:s, s:s, s:s, s:s, s:s, s:s}", "layout", "tp",
+    return json_pack("{s:{s:i, s:i, s:i, s:i, s:b}, s:s, s:s, s:s, s:s, s:s}", "layout", "tp",
                      grid->tp, "dp", grid->dp, "ranks", grid->world_size, "threads",
                      trainer->threads, "sequence", config->parallel.sequence, "recompute",
-                     config->train.recompute, "fusion", config->kernels.fusion, "reduction",
-                     config->grid.reduction, "host", host, "written", stamp, "identity",
-                     identity_text());
+                     config->train.recompute, "reduction", config->grid.reduction, "host", host,
+                     "written", stamp, "identity", identity_text());
 }
 
 static json_t *implementation_block(void) {
