@@ -3,21 +3,10 @@
 #include "base/error.h"
 #include "run/plan_memory.h"
 #include "run/scaling.h"
-#include "support/configs.h"
+#include "support/scaling.h"
 #include "support/support.h"
 
 #include <string.h>
-
-static const double exact = 1e-12;
-
-#define CLOSE(a, b) ck_assert_double_eq_tol(a, b, exact *(b) + 1e-15)
-
-/* 4 x 4 shards, 8 microbatches of 2 x 16 rows, one layer of 64 channels. */
-static Config small(void) {
-    return CONFIG("model.d_model=32", "model.heads=4", "model.kv_heads=4", "model.layers=1",
-                  "model.context=16", "model.vocab=64", "ffn.d_ff=64", "grid.tensor=4",
-                  "grid.data=4", "train.micro_batch=2", "train.global_batch=16");
-}
 
 /* ---- units ---- */
 
@@ -175,7 +164,7 @@ static Prediction predict(const Config *config, Network net, int node_ranks, int
 
 /* 8 microbatches and 4 batch shards on one rank: zeroed 4 times, added up 3 times. */
 START_TEST(one_rank_by_hand) {
-    Config config = small();
+    Config config = scaling_small();
     Prediction one = predict(&config, network, 1, 1, 1);
     CLOSE(one.part[SCALING_PRODUCTS], 8);
     CLOSE(one.part[SCALING_POINTWISE], 0.8);
@@ -194,7 +183,7 @@ END_TEST
  * sums of attention, of the FFN, and the head's is a message, an all-gather of one message, 2048
  * bytes of the other's partials and 2048 of its result, 2048 added. */
 START_TEST(tensor_axis_by_hand) {
-    Config config = small();
+    Config config = scaling_small();
     Prediction two = predict(&config, network, 1, 2, 1);
     double sums = 8 * 5, reductions = 8 * 3, doubles = 8, others = 2;
     /* entry: 4096 bytes; largest logits 32 floats, targets 32 doubles; norm and finite?; by
@@ -215,7 +204,7 @@ START_TEST(tensor_axis_by_hand) {
 END_TEST
 
 START_TEST(a_perfect_network_leaves_the_work) {
-    Config config = small();
+    Config config = scaling_small();
     const MemoryRates none = {{0, 0}, {0, 0}, 0};
     ScalingCase scaling = {&config, {0, 0}, 1, 1};
     ShareRates share = share_of(0.25);
@@ -227,7 +216,7 @@ START_TEST(a_perfect_network_leaves_the_work) {
 END_TEST
 
 static Config small_by_rows(void) {
-    Config config = small();
+    Config config = scaling_small();
     ck_assert(!config_set(&config, "parallel.sequence=true"));
     return config;
 }
@@ -255,7 +244,7 @@ static void assert_slower_network(const Config *config, int node_ranks, int tp, 
 }
 
 START_TEST(slower_networks_take_longer) {
-    const Config configs[] = {small(), small_by_rows()};
+    const Config configs[] = {scaling_small(), small_by_rows()};
     for (int i = 0; i < 2; i++)
         for (int node_ranks = 1; node_ranks <= 4; node_ranks++)
             for (int tp = 1; tp <= 4; tp++)
@@ -287,7 +276,7 @@ START_TEST(cut_rows_by_hand) {
 END_TEST
 
 START_TEST(memory_falls_with_tensor_ranks) {
-    const Config configs[] = {small(), small_by_rows()};
+    const Config configs[] = {scaling_small(), small_by_rows()};
     for (int i = 0; i < 2; i++) {
         ScalingCase scaling = {&configs[i], network, 1, 1};
         size_t before = SIZE_MAX, bytes;
@@ -303,7 +292,7 @@ END_TEST
 /* Of uneven batch shards too: the busiest of 22 data ranks over 64 isn't the first, which makes the
  * views of what is saved. */
 START_TEST(memory_is_of_the_largest) {
-    Config config = small();
+    Config config = scaling_small();
     ck_assert(!config_set(&config, "grid.data=64") && !config_set(&config, "train.micro_batch=1"));
     ck_assert(!config_set(&config, "train.global_batch=64"));
     ScalingCase scaling = {&config, network, 64, 1};
@@ -323,7 +312,7 @@ END_TEST
 
 /* What plan_traffic counts is what the collectives bring. */
 START_TEST(bytes_are_counted_once) {
-    Config config = small(), rows = small_by_rows();
+    Config config = scaling_small(), rows = small_by_rows();
     for (int i = 0; i < 2; i++) {
         Collective row[COLLECTIVES_MAX];
         Traffic traffic[TRAFFIC_KINDS];

@@ -7,24 +7,13 @@
 #include "run/scaling_print.h"
 #include "run/setup.h"
 #include "run/team.h"
-#include "support/configs.h"
+#include "support/scaling.h"
 #include "support/support.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static const double exact = 1e-12;
-
-#define CLOSE(a, b) ck_assert_double_eq_tol(a, b, exact *(b) + 1e-15)
-
-/* 4 x 4 shards, 8 microbatches of 2 x 16 rows, one layer of 64 channels. */
-static Config small(void) {
-    return CONFIG("model.d_model=32", "model.heads=4", "model.kv_heads=4", "model.layers=1",
-                  "model.context=16", "model.vocab=64", "ffn.d_ff=64", "grid.tensor=4",
-                  "grid.data=4", "train.micro_batch=2", "train.global_batch=16");
-}
 
 static const Network network = {10e-6, 1e-9};
 
@@ -121,7 +110,7 @@ static ScalingSearch found(const Config *config, Prediction *prediction, int cou
 }
 
 START_TEST(limits) {
-    Config config = small(); /* 16 ranks at most */
+    Config config = scaling_small(); /* 16 ranks at most */
     Prediction fast_first[] = {
         {.tp = 2,
          .dp = 4,
@@ -199,7 +188,7 @@ END_TEST
 
 /* Whatever was measured: the grid's layouts, each once, from the least on. */
 START_TEST(a_search_finds_the_least) {
-    Config config = small();
+    Config config = scaling_small();
     ScalingSearch search;
     ck_assert_msg(!scaling_search(&search, &config, &network, 1, 1, 0, 0), "%s", error_message());
     ck_assert_int_eq(search.count, 9); /* 1, 2 and 4 of each */
@@ -220,7 +209,7 @@ END_TEST
 
 /* Where nothing is said of more ranks, shares that only they have aren't measured. */
 START_TEST(nothing_is_measured_in_vain) {
-    Config config = small();
+    Config config = scaling_small();
     ScalingSearch search;
     ck_assert_msg(!scaling_search(&search, &config, &network, 1, 4, 0, 2), "%s", error_message());
     ck_assert_int_eq(search.count, 2); /* 1 and 2 tensor ranks on each of 2 data ranks */
@@ -233,7 +222,7 @@ START_TEST(nothing_is_measured_in_vain) {
 END_TEST
 
 START_TEST(more_threads_than_cores_are_refused) {
-    Config config = small();
+    Config config = scaling_small();
     ScalingSearch search;
     int cores = setup_node_cores();
     config.run.threads = cores + 1;
@@ -253,7 +242,7 @@ END_TEST
 static const char *printed(double one, double two, ScalingSpread spread) {
     static char text[8192];
     static const int ranks[] = {1, 2};
-    Config config = small();
+    Config config = scaling_small();
     Prediction layout[] = {{.tp = 1, .dp = 2, .seconds = two}, {.tp = 1, .dp = 1, .seconds = one}};
     ScalingSearch search = found(&config, layout, 2);
     search.one = layout[1];
@@ -299,7 +288,7 @@ END_TEST
 
 /* Measuring works at all: every part that a decoder has takes time, alone and beside others. */
 START_TEST(a_share_is_measured) {
-    Config config = small();
+    Config config = scaling_small();
     static const StepPart parts[] = {STEP_EMBEDDING, STEP_NORM,          STEP_ATTENTION_PRODUCTS,
                                      STEP_ATTENTION, STEP_FFN_PRODUCTS,  STEP_FFN,
                                      STEP_RESIDUAL,  STEP_HEAD_PRODUCTS, STEP_HEAD};
