@@ -6,7 +6,7 @@
 # make failure-lab        one mistake after another, and the test that sees it (a few minutes)
 # make continuity         the experiments of results/continuity (about 10 minutes)
 # make variants           the FFN kinds against each other, results/variants (about an hour)
-# make bench              all measurements, results/bench/table.txt (more than half an hour); ONLY=section,
+# make bench              all measurements, results/bench/table.txt (an hour); ONLY=section,
 #                         PYTHON=one with torch for the peers
 # make profile            the ten most expensive functions of a training step
 # make lint | format      the house rules | reformats the sources

@@ -7,8 +7,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-enum { HUGE_PAGE = 1 << 21 };
-
 size_t memory_aligned(size_t bytes) {
     return (bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
 }
@@ -16,8 +14,10 @@ size_t memory_aligned(size_t bytes) {
 /* Large blocks lie on huge pages as far as they fill them, where the system has some. */
 static void *take(size_t size) {
     void *block = NULL;
-    if (posix_memalign(&block, size < HUGE_PAGE ? MEMORY_ALIGN : HUGE_PAGE, size)) return NULL;
-    if (size >= HUGE_PAGE) (void)madvise(block, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    if (posix_memalign(&block, size < MEMORY_HUGE_PAGE ? MEMORY_ALIGN : MEMORY_HUGE_PAGE, size))
+        return NULL;
+    if (size >= MEMORY_HUGE_PAGE)
+        (void)madvise(block, size / MEMORY_HUGE_PAGE * MEMORY_HUGE_PAGE, MADV_HUGEPAGE);
     return block;
 }
 

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEMORY_ALIGN 64
+#define MEMORY_ALIGN     64
+#define MEMORY_HUGE_PAGE ((size_t)1 << 21)
 
 /* bytes, up to a multiple of MEMORY_ALIGN. */
 size_t memory_aligned(size_t bytes);

@@ -2,12 +2,12 @@
  * transport that keeps no order, each with one partial sum a rank. */
 #include "comm/exchange.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "bench/bench.h"
 #include "bench/figure.h"
-#include "bench/yardstick.h"
 #include "comm/unordered.h"
 #include "run/setup.h"
 
@@ -20,60 +20,86 @@ enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = SIZES - 1 };
 
 static const double BYTES_AT_A_TIME = 32 << 20; /* small sums are done several times */
 
+enum { EXACT, ALLREDUCE, UNORDERED };
+
+typedef struct {
+    Series seconds, against_mpi, price;
+} Rows;
+
 typedef struct {
     Grid *grid;
     Exchange *exact, *rank_order, *allreduce; /* rank_order: a shard a rank, whatever the grid */
     Unordered *unordered; /* by messages; NULL: rank_order has no order to keep */
     real *y;
     int64_t elements; /* of the sum at hand */
+    Rows rows[SIZES];
 } ExchangeBench;
 
-static int sum(ExchangeBench *bench, Exchange *exchange) {
-    exchange_begin(exchange, tensor_view(bench->y, 1, bench->elements));
-    return exchange_sum(exchange);
+/* As a product leaves it. */
+static void write_partial(real *partial, int64_t elements) {
+    for (int64_t i = 0; i < elements; i++) partial[i] = 1;
 }
 
-static int sum_exact(void *context) {
-    ExchangeBench *bench = context;
-    return sum(bench, bench->exact);
+/* Seconds of a sum of partials that were just written, on this rank. */
+static double sum(ExchangeBench *bench, Exchange *exchange) {
+    double start = clock_seconds();
+    Partials partials = exchange_begin(exchange, tensor_view(bench->y, 1, bench->elements));
+    double begin = clock_seconds() - start;
+    for (int i = 0; i < partials.count; i++) write_partial(partials.sum[i].data, bench->elements);
+    comm_barrier(bench->grid, GROUP_GRID);
+    start = clock_seconds();
+    (void)exchange_sum(exchange); /* fails without a begin alone */
+    return begin + clock_seconds() - start;
 }
 
-static int sum_allreduce(void *context) {
-    ExchangeBench *bench = context;
-    return sum(bench, bench->allreduce);
-}
-
-static int sum_unordered(void *context) {
-    ExchangeBench *bench = context;
+static double sum_unordered(ExchangeBench *bench) {
     if (!bench->unordered) return sum(bench, bench->rank_order);
+    write_partial(bench->y, bench->elements);
+    comm_barrier(bench->grid, GROUP_GRID);
+    double start = clock_seconds();
     unordered_sum(bench->unordered, bench->y, bench->elements);
-    return 0;
+    return clock_seconds() - start;
 }
 
-static int measure_size(ExchangeBench *bench, int64_t bytes, int pairs) {
-    int (*const kind[])(void *) = {sum_exact, sum_allreduce, sum_unordered};
-    int times = (int)(BYTES_AT_A_TIME / (double)bytes), status = 0;
-    Series seconds = {0}, against_mpi = {0}, price = {0};
-    bench->elements = bytes / (int64_t)sizeof(real);
+static double sum_by(ExchangeBench *bench, int kind) {
+    if (kind == UNORDERED) return sum_unordered(bench);
+    return sum(bench, kind == EXACT ? bench->exact : bench->allreduce);
+}
+
+/* Of the slowest rank, the mean of several. */
+static double seconds_of(ExchangeBench *bench, int kind) {
+    int times = (int)(BYTES_AT_A_TIME / (double)sizeof(real) / (double)bench->elements);
+    double seconds = 0;
+    for (int i = 0; i < times; i++) seconds += sum_by(bench, kind);
+    real slowest = (real)(seconds / times);
+    comm_max_real(bench->grid, GROUP_GRID, &slowest, 1);
+    return (double)slowest;
+}
+
+/* In turn, each before and after the other two as often. */
+static void measure_size(ExchangeBench *bench, int size, int pairs) {
+    static const int order[][3] = {{ALLREDUCE, EXACT, UNORDERED}, {ALLREDUCE, UNORDERED, EXACT}};
+    Rows *rows = &bench->rows[size];
+    bench->elements = sizes[size] / (int64_t)sizeof(real);
     for (int i = -1; i < pairs; i++) { /* the first warms up */
         double taken[3];
-        for (int k = 0; k < 3; k++)
-            taken[k] = bench_seconds(bench->grid, kind[k], bench, times, &status);
-        if (status) return status;
+        for (int k = 0; k < 3; k++) taken[order[i & 1][k]] = seconds_of(bench, order[i & 1][k]);
         if (i < 0) continue;
-        series_add(&seconds, taken[0]);
-        series_add(&against_mpi, taken[1] / taken[0]);
-        series_add(&price, taken[0] / taken[2]);
+        series_add(&rows->seconds, taken[EXACT]);
+        series_add(&rows->against_mpi, taken[ALLREDUCE] / taken[EXACT]);
+        series_add(&rows->price, taken[EXACT] / taken[UNORDERED]);
     }
+}
+
+static void print_size(const Rows *rows, int64_t bytes) {
     char what[64];
     int kilobytes = (int)(bytes >> 10);
     snprintf(what, sizeof what, "exact sum of %d KB", kilobytes);
-    series_print(&seconds, what, 1e-6, "us");
+    series_print(&rows->seconds, what, 1e-6, "us");
     snprintf(what, sizeof what, "%d KB: MPI_Allreduce / exact", kilobytes);
-    series_print(&against_mpi, what, 1, "times its time");
+    series_print(&rows->against_mpi, what, 1, "times its time");
     snprintf(what, sizeof what, "%d KB: exact / unordered", kilobytes);
-    series_print(&price, what, 1, "times its time");
-    return 0;
+    series_print(&rows->price, what, 1, "times its time");
 }
 
 static int open_one(Exchange **exchange, const Bench *bench, const AxisLayout *axis,
@@ -89,44 +115,54 @@ static int open_one(Exchange **exchange, const Bench *bench, const AxisLayout *a
     return exchange_open(exchange, bench->grid, &spec);
 }
 
-static int open_all(ExchangeBench *exchange, const Bench *bench) {
+/* Who is opened first may get other pages of memory. */
+static int open_all(ExchangeBench *exchange, const Bench *bench, bool exact_first) {
     Grid *grid = bench->grid;
     int shards = (int)bench->config->grid.tensor;
     AxisLayout axis = axis_layout(shards, shards, grid->tp);
     AxisLayout ranks = axis_layout(grid->tp, grid->tp, grid->tp);
     exchange->y = memory_allocate((size_t)sizes[LARGEST], "what the bench sums");
     int status = comm_agree(grid, GROUP_GRID, exchange->y ? 0 : WEFT_RUNTIME);
-    if (!status) status = open_one(&exchange->exact, bench, &axis, REDUCTION_EXACT);
+    if (!status && exact_first) status = open_one(&exchange->exact, bench, &axis, REDUCTION_EXACT);
     if (!status) status = open_one(&exchange->rank_order, bench, &ranks, REDUCTION_EXACT);
+    if (!status && !exact_first) status = open_one(&exchange->exact, bench, &axis, REDUCTION_EXACT);
     if (!status) status = open_one(&exchange->allreduce, bench, &axis, REDUCTION_ALLREDUCE);
     if (status || exchange_transport(exchange->exact)[0] == 'w') return status;
     return unordered_open(&exchange->unordered, grid, GROUP_TENSOR,
                           sizes[LARGEST] / (int64_t)sizeof(real), bench->threads);
 }
 
-static int measure(ExchangeBench *exchange, const Bench *bench) {
-    int status = 0;
-    log_print("by %s\n", exchange_transport(exchange->exact));
-    for (int s = 0; s < SIZES && !status; s++)
-        status = measure_size(exchange, sizes[s], bench->pairs);
+static void close_all(ExchangeBench *exchange) {
+    unordered_close(exchange->unordered);
+    exchange_close(exchange->allreduce);
+    exchange_close(exchange->rank_order);
+    exchange_close(exchange->exact);
+    free(exchange->y);
+    exchange->unordered = NULL;
+    exchange->allreduce = exchange->rank_order = exchange->exact = NULL;
+    exchange->y = NULL;
+}
+
+static int measure_with(ExchangeBench *exchange, const Bench *bench, bool exact_first, int pairs) {
+    int status = open_all(exchange, bench, exact_first);
+    if (!status && exact_first) log_print("by %s\n", exchange_transport(exchange->exact));
+    for (int size = 0; size < SIZES && !status; size++) measure_size(exchange, size, pairs);
+    if (!status || error_is_agreed()) close_all(exchange);
     return status;
 }
 
 int bench_exchange(const Bench *bench) {
     ExchangeBench exchange = {.grid = bench->grid};
+    int half = bench->pairs / 2;
     if (bench->grid->tp < 2) {
         error_set(WEFT_USAGE, "--part exchange: sums over tensor ranks want --tp 2 or more, and as "
                               "many ranks");
         error_set_agreed(true);
         return WEFT_USAGE;
     }
-    int status = open_all(&exchange, bench);
-    if (!status) status = measure(&exchange, bench);
-    if (status && !error_is_agreed()) return status;
-    unordered_close(exchange.unordered);
-    exchange_close(exchange.allreduce);
-    exchange_close(exchange.rank_order);
-    exchange_close(exchange.exact);
-    free(exchange.y);
+    int status = measure_with(&exchange, bench, true, bench->pairs - half);
+    if (!status) status = measure_with(&exchange, bench, false, half);
+    for (int size = 0; size < SIZES && !status; size++)
+        print_size(&exchange.rows[size], sizes[size]);
     return status;
 }

@@ -15,6 +15,7 @@ int command_bench(int argc, char **argv) {
         part = &bench_server;
         config.train.hang_timeout = 0; /* it waits as long as it is let */
     }
+    if (!status) command_settle_blas(argv);
     if (!status) command_settle_waiting(&config, argv);
     status = command_start(&grid, status);
     if (!status)

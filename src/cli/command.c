@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/launcher.h"
+#include "math/gemm.h"
 #include "run/setup.h"
 
 #include <stdlib.h>
@@ -13,6 +14,13 @@ void command_settle_waiting(const Config *config, char **argv) {
     if (getenv("OMP_WAIT_POLICY") || setup_threads(config, ranks) * ranks <= setup_node_cores())
         return;
     setenv("OMP_WAIT_POLICY", "passive", 1);
+    execv("/proc/self/exe", argv);
+}
+
+void command_settle_blas(char **argv) {
+    const char *core = gemm_blas_better_core();
+    if (!core) return;
+    setenv("OPENBLAS_CORETYPE", core, 1);
     execv("/proc/self/exe", argv);
 }
 

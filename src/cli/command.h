@@ -64,6 +64,9 @@ int arguments_checkpoint(const Arguments *arguments, Grid *grid, char directory[
  * OpenMP library reads from the environment at its start: starts the program again with it set. */
 void command_settle_waiting(const Config *config, char **argv);
 
+/* Before MPI: the same when BLAS must be told of this machine's cores. */
+void command_settle_blas(char **argv);
+
 /* Starts MPI; from here on rank 0 alone speaks. `status` is what each rank has found out by itself
  * so far (its config, say). Collective. 0 or a negative code, agreed. */
 int command_start(Grid *grid, int status);

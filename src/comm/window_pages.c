@@ -1,5 +1,7 @@
 #include "comm/window_pages.h"
 
+#include "base/memory.h"
+
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,10 +11,10 @@
 #define MADV_COLLAPSE 25 /* glibc 2.37 */
 #endif
 
-enum { HUGE_PAGE = 1 << 21 };
-
-static uintptr_t up(uintptr_t x) { return (x + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE; }
-static uintptr_t down(uintptr_t x) { return x / HUGE_PAGE * HUGE_PAGE; }
+static uintptr_t up(uintptr_t x) {
+    return (x + MEMORY_HUGE_PAGE - 1) / MEMORY_HUGE_PAGE * MEMORY_HUGE_PAGE;
+}
+static uintptr_t down(uintptr_t x) { return x / MEMORY_HUGE_PAGE * MEMORY_HUGE_PAGE; }
 
 typedef struct {
     uintptr_t begin, end;
@@ -35,22 +37,23 @@ static bool find_mapping(uintptr_t address, Mapping *mapping) {
 void window_pages_open(WindowPages *pages, char *begin, char *end) {
     Mapping mapping;
     *pages = (WindowPages){.begin = begin, .end = end};
-    if (end - begin < HUGE_PAGE || !find_mapping((uintptr_t)begin, &mapping) ||
+    if ((size_t)(end - begin) < MEMORY_HUGE_PAGE || !find_mapping((uintptr_t)begin, &mapping) ||
         mapping.end < (uintptr_t)end)
         return;
     size_t size = mapping.end - mapping.begin;
-    char *room = mmap(NULL, size + 2 * HUGE_PAGE, PROT_NONE,
+    char *room = mmap(NULL, size + 2 * MEMORY_HUGE_PAGE, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return;
-    char *place = room + (up((uintptr_t)room) - (uintptr_t)room) + mapping.offset % HUGE_PAGE;
+    char *place =
+        room + (up((uintptr_t)room) - (uintptr_t)room) + mapping.offset % MEMORY_HUGE_PAGE;
     char *old = begin - ((uintptr_t)begin - mapping.begin);
     /* An old size of 0 maps the same memory once more. */
     if (mremap(old, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, place) != place) {
-        munmap(room, size + 2 * HUGE_PAGE);
+        munmap(room, size + 2 * MEMORY_HUGE_PAGE);
         return;
     }
     pages->room = room;
-    pages->size = size + 2 * HUGE_PAGE;
+    pages->size = size + 2 * MEMORY_HUGE_PAGE;
     pages->shift = place - old;
     (void)madvise(old, size, MADV_DONTNEED); /* its pages would count as this process's twice */
 }

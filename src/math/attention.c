@@ -12,8 +12,6 @@
 
 #include <math.h>
 
-static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
-
 /* Scratch of forward. */
 typedef struct {
     const GemmKernel *kernel;
@@ -51,7 +49,7 @@ size_t attention_scratch(const AttentionShape *shape) {
 static void forward_panel(const AttentionShape *shape, const Forward *forward, Tensor q,
                           int64_t begin, Tensor o, real *lse) {
     const GemmKernel *kernel = forward->kernel;
-    int64_t count = least(kernel->cols, shape->length - begin), keys = begin + count;
+    int64_t count = size_least(kernel->cols, shape->length - begin), keys = begin + count;
     real largest[GEMM_MOST_COLS], inverse[GEMM_MOST_COLS];
     double sum[GEMM_MOST_COLS];
     kernel->pack_rows(tensor_row(q, begin), q.ld, count, q.cols, kernel->cols, forward->query);

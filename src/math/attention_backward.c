@@ -13,9 +13,7 @@
 
 #include <string.h>
 
-static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
-static int64_t parts_of(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
 /* Of a head: panels of rows are packed tile by tile, those of hd over all of L. */
 typedef struct {
@@ -42,7 +40,7 @@ typedef struct {
 /* Panels of rows begin anew with each tile. */
 static real *take_tiles(const AttentionShape *shape, Arena *arena) {
     int64_t tile = attention_tile_rows(shape->length);
-    return panels_take(arena, parts_of(shape->length, tile) * (tile + GEMM_MOST_ROWS),
+    return panels_take(arena, size_parts(shape->length, tile) * (tile + GEMM_MOST_ROWS),
                        shape->head_dim);
 }
 
@@ -50,7 +48,7 @@ static void backward_take(const AttentionShape *shape, Arena *arena, Backward *b
     int64_t length = shape->length, hd = shape->head_dim;
     *b = (Backward){.shape = shape, .kernel = gemm_kernel()};
     b->tile = attention_tile_rows(length);
-    b->dq_cols = parts_of(hd, b->kernel->cols) * b->kernel->cols;
+    b->dq_cols = size_parts(hd, b->kernel->cols) * b->kernel->cols;
     real **whole[] = {&b->key,          &b->value, &b->key_rows, &b->query.turned,
                       &b->d_out.turned, &b->dk,    &b->dv,       &b->dq};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
@@ -74,14 +72,14 @@ size_t attention_backward_scratch(const AttentionShape *shape) {
 
 /* The panels of tile `begin` of packed rows. */
 static real *tile_panels(const Backward *b, const Packed *packed, int64_t begin) {
-    int64_t lines = parts_of(b->tile, b->kernel->rows) * b->kernel->rows;
+    int64_t lines = size_parts(b->tile, b->kernel->rows) * b->kernel->rows;
     return packed->rows + begin / b->tile * lines * b->shape->head_dim;
 }
 
 static void pack_head(const Backward *b, Tensor x, const Packed *packed) {
     for (int64_t begin = 0; begin < x.rows; begin += b->tile)
-        b->kernel->pack_rows(tensor_row(x, begin), x.ld, least(b->tile, x.rows - begin), x.cols,
-                             b->kernel->rows, tile_panels(b, packed, begin));
+        b->kernel->pack_rows(tensor_row(x, begin), x.ld, size_least(b->tile, x.rows - begin),
+                             x.cols, b->kernel->rows, tile_panels(b, packed, begin));
     b->kernel->pack_cols(x.data, x.ld, x.cols, x.rows, b->kernel->rows, packed->turned);
 }
 
@@ -97,7 +95,7 @@ static void keep_slopes(const Backward *b, const Tile *tile, int64_t key, int64_
     const GemmKernel *kernel = b->kernel;
     for (int64_t row = first; row < tile->rows; row += kernel->rows)
         kernel->pack_rows(b->slope + row * kernel->cols, kernel->cols,
-                          least(tile->rows - row, kernel->rows), kernel->cols, kernel->rows,
+                          size_least(tile->rows - row, kernel->rows), kernel->cols, kernel->rows,
                           b->slopes + row * GEMM_BLOCK + (key - tile->block) * kernel->rows);
 }
 
@@ -126,8 +124,8 @@ static void backward_panel(const Backward *b, const Tile *tile, int64_t key) {
 static void query_gradient(const Backward *b, const Tile *tile) {
     const GemmKernel *kernel = b->kernel;
     for (int64_t row = 0; row < tile->rows; row += kernel->rows) {
-        int64_t high = least(tile->rows - row, kernel->rows);
-        int64_t keys = least(tile->begin + row + high - tile->block, GEMM_BLOCK);
+        int64_t high = size_least(tile->rows - row, kernel->rows);
+        int64_t keys = size_least(tile->begin + row + high - tile->block, GEMM_BLOCK);
         for (int64_t col = 0; col < b->shape->head_dim; col += kernel->cols)
             kernel->multiply((int)high, keys, b->slopes + row * GEMM_BLOCK,
                              b->key_rows + col * b->shape->length + tile->block * kernel->cols,
@@ -138,7 +136,7 @@ static void query_gradient(const Backward *b, const Tile *tile) {
 }
 
 static void backward_tile(const Backward *b, const Tile *tile) {
-    int64_t end = least(tile->block + GEMM_BLOCK, tile->begin + tile->rows);
+    int64_t end = size_least(tile->block + GEMM_BLOCK, tile->begin + tile->rows);
     for (int64_t key = tile->block; key < end; key += b->kernel->cols) backward_panel(b, tile, key);
     query_gradient(b, tile);
 }
@@ -152,7 +150,7 @@ static void backward_head(Backward *b, Tensor q, Tensor o, const real *lse, Tens
         b->delta[t] = (real)lanes_dot(o.cols, tensor_row(o, t), tensor_row(d_o, t));
     for (int64_t block = 0; block < length; block += GEMM_BLOCK)
         for (int64_t begin = block; begin < length; begin += b->tile)
-            backward_tile(b, &(Tile){begin, least(b->tile, length - begin), block});
+            backward_tile(b, &(Tile){begin, size_least(b->tile, length - begin), block});
     for (int64_t t = 0; t < length; t++)
         memcpy(tensor_row(dq, t), b->dq + t * b->dq_cols, (size_t)dq.cols * sizeof(real));
 }
@@ -160,7 +158,7 @@ static void backward_head(Backward *b, Tensor q, Tensor o, const real *lse, Tens
 /* x [L, hd] = the panels [hd, cols] of x^T. */
 static void write_keys(const Backward *b, const real *panels, Tensor x) {
     for (int64_t key = 0; key < x.rows; key += b->kernel->cols) {
-        int64_t count = least(b->kernel->cols, x.rows - key);
+        int64_t count = size_least(b->kernel->cols, x.rows - key);
         Tensor rows = {tensor_row(x, key), count, x.cols, x.ld};
         attention_turn(b->kernel, panels + key * x.cols, x.cols, count, NULL, b->turned, rows);
     }
@@ -173,7 +171,7 @@ void attention_backward(const AttentionShape *shape, Tensor q, Tensor k, Tensor 
     backward_take(shape, &arena, &b);
     const GemmKernel *kernel = b.kernel;
     int64_t length = shape->length, hd = shape->head_dim;
-    size_t bytes = (size_t)(parts_of(length, kernel->cols) * kernel->cols * hd) * sizeof(real);
+    size_t bytes = (size_t)(size_parts(length, kernel->cols) * kernel->cols * hd) * sizeof(real);
     kernel->pack_rows(k.data, k.ld, length, hd, kernel->cols, b.key);
     kernel->pack_rows(v.data, v.ld, length, hd, kernel->cols, b.value);
     kernel->pack_cols(k.data, k.ld, hd, length, kernel->cols, b.key_rows);

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
-
 int64_t attention_tile_rows(int64_t length) { return length < 512 ? 64 : 128; }
 
 /* With room for the last panel, however many columns it has. */
@@ -29,7 +27,8 @@ void attention_multiply(const GemmKernel *kernel, int64_t rows, int64_t k, int64
                         const real *a, const real *b, real alpha, bool add, real *c, int64_t ldc) {
     for (int64_t begin = 0; begin < k; begin += GEMM_BLOCK)
         for (int64_t row = 0; row < rows; row += kernel->rows)
-            kernel->multiply((int)least(rows - row, kernel->rows), least(k - begin, GEMM_BLOCK),
+            kernel->multiply((int)size_least(rows - row, kernel->rows),
+                             size_least(k - begin, GEMM_BLOCK),
                              a + row * stride + begin * kernel->rows, b + begin * kernel->cols,
                              alpha, add || begin > 0, c + row * ldc, ldc,
                              a + (row + kernel->rows) * stride + begin * kernel->rows);

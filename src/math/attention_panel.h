@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "math/attention.h"
 #include "math/gemm_kernel.h"
+#include "tensor/shard.h"
 
 /* Query rows of a tile: dK and dV sum over the rows of a tile, then over tiles. */
 int64_t attention_tile_rows(int64_t length);

@@ -162,6 +162,16 @@ const char *gemm_blas_name(void) {
     return identity;
 }
 
+const char *gemm_blas_better_core(void) {
+    if (getenv("OPENBLAS_CORETYPE") || strcmp(openblas_get_corename(), "Prescott") != 0)
+        return NULL;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f")) return "SkylakeX";
+    if (__builtin_cpu_supports("avx2")) return "Haswell";
+#endif
+    return NULL;
+}
+
 void gemm_blas(const GemmCall *call) {
     BLAS_GEMM(CblasRowMajor, call->form == GEMM_TN ? CblasTrans : CblasNoTrans,
               call->form == GEMM_NT ? CblasTrans : CblasNoTrans, (blasint)call->m, (blasint)call->n,

@@ -47,6 +47,10 @@ int gemm_choose(const char *name);
  * Haswell" (this thread's copy). */
 const char *gemm_kernel_name(void);
 const char *gemm_blas_name(void);
+/* A library older than this machine's cores takes them for the oldest there are: then a core type
+ * with their vectors, for the environment's OPENBLAS_CORETYPE, which it reads when it is loaded.
+ * NULL where it knows them, or was told. */
+const char *gemm_blas_better_core(void);
 
 /* Scratch for products, whatever their size; aligned to MEMORY_ALIGN. More is of use to a list. */
 size_t gemm_scratch(void);

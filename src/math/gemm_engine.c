@@ -38,9 +38,6 @@ typedef struct {
     int64_t from, depth; /* k */
 } Side;
 
-static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
-static int64_t parts_of(int64_t size, int64_t part) { return (size + part - 1) / part; }
-
 static int64_t size_of(const Side *side, const GemmCall *call) {
     return side->rows ? call->m : call->n;
 }
@@ -53,13 +50,13 @@ static int calls_of(const Side *side) {
 static Side side_of(const GemmGroup *group, bool rows, const GemmKernel *kernel) {
     Side side = {.group = group, .rows = rows, .width = rows ? kernel->rows : kernel->cols};
     for (int i = 0; i < calls_of(&side); i++)
-        side.panels += parts_of(size_of(&side, &group->call[i]), side.width);
+        side.panels += size_parts(size_of(&side, &group->call[i]), side.width);
     return side;
 }
 
 static Panel panel_of(const Side *side, const GemmCall *call, int64_t index) {
     int64_t at = index * side->width;
-    return (Panel){call, at, (int)least(size_of(side, call) - at, side->width)};
+    return (Panel){call, at, (int)size_least(size_of(side, call) - at, side->width)};
 }
 
 /* Panel `index` of the side. */
@@ -68,7 +65,7 @@ static Panel find_panel(const Side *side, int64_t index) {
     bool pairs = side->group->pairs && !side->rows;
     if (calls_of(side) == 1) return panel_of(side, call, index);
     for (;; call += pairs ? 2 : 1) {
-        int64_t here = parts_of(size_of(side, call), side->width);
+        int64_t here = size_parts(size_of(side, call), side->width);
         if (pairs && index < 2 * here) return panel_of(side, call + index % 2, index / 2);
         if (!pairs && index < here) return panel_of(side, call, index);
         index -= pairs ? 2 * here : here;
@@ -160,7 +157,7 @@ static void multiply_chunk(const GemmTeam *team, const Chunk *chunk) {
             for (int64_t x = chunk->down.begin; x < chunk->down.end; x++) {
                 const Panel *row = &rows->panel[x], *col = &cols->panel[y];
                 const GemmCall *call = rows->group->down ? row->call : col->call;
-                micro_tile(team->kernel, call, row, col, least(end - p, GEMM_BLOCK),
+                micro_tile(team->kernel, call, row, col, size_least(end - p, GEMM_BLOCK),
                            call->add || p > 0, packed_at(rows, x, p), packed_at(cols, y, p),
                            ahead_of(chunk, x, y, p));
             }
@@ -206,7 +203,7 @@ static int step_of(const Side *side) { return side->group->pairs && !side->rows 
  * packed by one. */
 static int64_t count_pieces(const GemmTeam *team, const Side *side, int64_t count) {
     int64_t most = OWN_LINES / (side->width * step_of(side)), groups = count / step_of(side);
-    return least(groups, parts_of(groups, most * team->threads) * team->threads);
+    return size_least(groups, size_parts(groups, most * team->threads) * team->threads);
 }
 
 static Range find_piece(const Side *side, int64_t count, int64_t pieces, int64_t i) {
@@ -224,12 +221,12 @@ static Range shared_part(const Side *shared, int64_t parts, int64_t i) {
 /* A piece of `own`, packed by this thread, against all that is packed of `shared`. */
 static void multiply_piece(const GemmTeam *team, Side *own, const Side *shared) {
     const int64_t most = shared->rows ? CHUNK_ROWS : CHUNK_COLS, k = own->group->call->k;
-    int64_t parts = parts_of((shared->end - shared->begin) * shared->width, most);
+    int64_t parts = size_parts((shared->end - shared->begin) * shared->width, most);
     int64_t end = shared->from + shared->depth;
     Chunk chunk = {own->rows ? own : shared, own->rows ? shared : own, .shared = shared};
     Range mine = {0, own->end - own->begin};
     for (own->from = shared->from; own->from < end; own->from += OWN_DEPTH) {
-        own->depth = least(end - own->from, OWN_DEPTH);
+        own->depth = size_least(end - own->from, OWN_DEPTH);
         pack(team->kernel, own, 0, mine.end);
         chunk.from = own->from;
         chunk.depth = own->depth;
@@ -268,9 +265,9 @@ static void share_memory(const GemmTeam *team, const Side *shared, int64_t k, in
     int64_t room = (int64_t)team->bytes - team->threads * own_bytes() - MEMORY_ALIGN;
     int64_t lines = shared->panels * shared->width, panel = (int64_t)sizeof(Panel);
     int64_t most = (room / lines - panel) / (int64_t)sizeof(real) / GEMM_BLOCK * GEMM_BLOCK;
-    *depth = least(k, most > SHARED_DEPTH ? most : SHARED_DEPTH);
+    *depth = size_least(k, most > SHARED_DEPTH ? most : SHARED_DEPTH);
     int64_t fit = room / ((*depth * (int64_t)sizeof(real) + panel) * shared->width);
-    *panels = least(shared->panels, fit);
+    *panels = size_least(shared->panels, fit);
     if (step_of(shared) == 2) *panels -= *panels % 2;
 }
 
@@ -298,9 +295,9 @@ void gemm_group_run(GemmTeam *team, const GemmGroup *group, int64_t *base) {
     share_memory(team, shared, k, &panels, &depth);
     lay_out(team, own, shared, panels, depth);
     for (shared->begin = 0; shared->begin < shared->panels; shared->begin = shared->end) {
-        shared->end = least(shared->begin + panels, shared->panels);
+        shared->end = size_least(shared->begin + panels, shared->panels);
         for (shared->from = 0; shared->from < k; shared->from += depth) {
-            shared->depth = least(k - shared->from, depth);
+            shared->depth = size_least(k - shared->from, depth);
             run_packed(team, base, own, shared);
         }
     }

@@ -45,9 +45,6 @@ typedef struct {
     int64_t at;
 } Cursor;
 
-static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
-static int64_t parts_of(int64_t size, int64_t part) { return (size + part - 1) / part; }
-
 /* ---- the order of work ---- */
 
 /* The products of leaf s. */
@@ -86,7 +83,7 @@ static bool at_end(const Steps *steps, Cursor cursor) { return cursor.step == st
 
 /* The lines of the step that go together from the cursor on. */
 static int64_t slice_size(const Steps *steps, Cursor cursor) {
-    return least(steps->step[cursor.step].term->k - cursor.at, GEMM_BLOCK);
+    return size_least(steps->step[cursor.step].term->k - cursor.at, GEMM_BLOCK);
 }
 
 static Cursor after_slice(const Steps *steps, Cursor cursor) {
@@ -148,7 +145,7 @@ static int width_of(const Run *run, bool rows) {
 static int64_t lines_of(const Run *run, bool rows) { return rows ? run->sum->m : run->sum->n; }
 
 static int64_t panels_of(const Run *run, bool rows) {
-    return parts_of(lines_of(run, rows), width_of(run, rows));
+    return size_parts(lines_of(run, rows), width_of(run, rows));
 }
 
 static int levels_of(int leaves) {
@@ -163,9 +160,9 @@ static int64_t own_elements(int levels, int64_t cols) {
 }
 
 size_t gemm_sum_scratch(int64_t m, int64_t n, int64_t k, int leaves, int threads) {
-    int64_t cols = CHUNK_COLS, lines = m + GEMM_MOST_ROWS, each = parts_of(k, threads);
+    int64_t cols = CHUNK_COLS, lines = m + GEMM_MOST_ROWS, each = size_parts(k, threads);
     if (!are_few(m, n)) {
-        cols = least(parts_of(n, GEMM_MOST_COLS) * GEMM_MOST_COLS, MOST_COLS);
+        cols = size_least(size_parts(n, GEMM_MOST_COLS) * GEMM_MOST_COLS, MOST_COLS);
         if (each * cols > SHARED_SIZE) cols = SHARED_SIZE / each / GEMM_MOST_COLS * GEMM_MOST_COLS;
         if (cols < GEMM_MOST_COLS) cols = GEMM_MOST_COLS;
         lines = cols;
@@ -176,7 +173,7 @@ size_t gemm_sum_scratch(int64_t m, int64_t n, int64_t k, int leaves, int threads
 
 /* Whether there is room for A whole in k. */
 static bool rows_fit(const GemmTeam *team, const GemmSum *sum, const Steps *steps) {
-    int64_t lines = parts_of(sum->m, team->kernel->rows) * team->kernel->rows;
+    int64_t lines = size_parts(sum->m, team->kernel->rows) * team->kernel->rows;
     int64_t own = team->threads * own_elements(steps->levels, CHUNK_COLS);
     return own + steps->k * lines <= (int64_t)(team->bytes / sizeof(real));
 }
@@ -185,9 +182,9 @@ static bool rows_fit(const GemmTeam *team, const GemmSum *sum, const Steps *step
 static int64_t panels_that_fit(const Run *run) {
     const GemmTeam *team = run->team;
     int64_t room = (int64_t)(team->bytes / sizeof(real)) / team->threads;
-    int64_t each = run->steps->levels * OWN_LINES + parts_of(run->steps->k, team->threads);
+    int64_t each = run->steps->levels * OWN_LINES + size_parts(run->steps->k, team->threads);
     int64_t fit = (room - OWN_LINES * OWN_DEPTH) / (each * team->kernel->cols);
-    return least(fit, MOST_COLS / team->kernel->cols);
+    return size_least(fit, MOST_COLS / team->kernel->cols);
 }
 
 /* The shared side's panels [begin, begin + wide). */
@@ -219,7 +216,7 @@ static void pack(const Run *run, const Packed *packed, Range panels, Cursor from
     const bool transposed =
         run->sum->form == GEMM_NT || (packed->rows && run->sum->form == GEMM_NN);
     int64_t first = panels.begin * packed->width;
-    int64_t count = least(panels.end * packed->width, lines_of(run, packed->rows)) - first;
+    int64_t count = size_least(panels.end * packed->width, lines_of(run, packed->rows)) - first;
     for (Cursor at = from; before(at, end); at = after_slice(run->steps, at)) {
         const GemmTerm *term = run->steps->step[at.step].term;
         const real *x = packed->rows ? term->a : term->b;
@@ -236,7 +233,8 @@ static void pack(const Run *run, const Packed *packed, Range panels, Cursor from
 static void pack_shared(const Run *run, int64_t *base) {
     const Steps *steps = run->steps;
     const Packed *shared = &run->shared;
-    int64_t groups = parts_of(shared->wide * shared->width, OWN_LINES), blocks = 0, block = 0, item;
+    int64_t groups = size_parts(shared->wide * shared->width, OWN_LINES), blocks = 0, block = 0,
+            item;
     for (Cursor at = {0, 0}; !at_end(steps, at); at = after_block(steps, at)) blocks++;
     Cursor from = {0, 0};
     while ((item = gemm_team_take(run->team, base, blocks * groups)) >= 0) {
@@ -275,7 +273,7 @@ static void fold(real *node, const real *below, int64_t size) {
 }
 
 static int rows_of(const Run *run, int64_t x) {
-    return (int)least(run->sum->m - x * run->team->kernel->rows, run->team->kernel->rows);
+    return (int)size_least(run->sum->m - x * run->team->kernel->rows, run->team->kernel->rows);
 }
 
 /* While a tile is made, its part of the shared panel that comes next is on its way. */
@@ -315,7 +313,7 @@ static void micro_tile(const Run *run, const Piece *piece, int64_t x, int64_t y,
 static void write_tile(const Run *run, const Piece *piece, int64_t x, int64_t y) {
     const GemmSum *sum = run->sum;
     const GemmKernel *kernel = run->team->kernel;
-    size_t bytes = (size_t)least(sum->n - y * kernel->cols, kernel->cols) * sizeof(real);
+    size_t bytes = (size_t)size_least(sum->n - y * kernel->cols, kernel->cols) * sizeof(real);
     const real *node = node_of(run, piece, 0, x, y);
     real *c = sum->c + x * kernel->rows * sum->ldc + y * kernel->cols;
     for (int i = 0; i < rows_of(run, x); i++)
@@ -325,7 +323,7 @@ static void write_tile(const Run *run, const Piece *piece, int64_t x, int64_t y)
 /* Elements of C, of so many panels. */
 static Range elements_of(const Run *run, bool rows, Range panels) {
     int width = width_of(run, rows);
-    return (Range){panels.begin * width, least(panels.end * width, lines_of(run, rows))};
+    return (Range){panels.begin * width, size_least(panels.end * width, lines_of(run, rows))};
 }
 
 static void multiply_chunk(const Run *run, const Piece *piece, const Chunk *chunk) {
@@ -348,7 +346,7 @@ static void multiply_chunk(const Run *run, const Piece *piece, const Chunk *chun
 static void multiply_piece(const Run *run, Range rows, Range cols) {
     const Steps *steps = run->steps;
     Range mine = run->few ? cols : rows;
-    int parts = (int)parts_of(range_size(cols) * run->team->kernel->cols, CHUNK_COLS);
+    int parts = (int)size_parts(range_size(cols) * run->team->kernel->cols, CHUNK_COLS);
     Piece piece = {rows,
                    cols,
                    {run->own, 0, mine.begin, range_size(mine), !run->few, width_of(run, !run->few)},
@@ -373,9 +371,9 @@ static void multiply_piece(const Run *run, Range rows, Range cols) {
 static void cut(Run *run) {
     const int width = width_of(run, !run->few);
     int64_t panels = panels_of(run, !run->few), threads = run->team->threads;
-    int64_t worth = run->few ? panels : parts_of(panels * width, LEAST_ROWS);
-    run->pieces = least(parts_of(panels, OWN_LINES / width * threads) * threads, worth);
-    run->across = run->few ? 1 : least(parts_of(threads, run->pieces), run->shared.wide);
+    int64_t worth = run->few ? panels : size_parts(panels * width, LEAST_ROWS);
+    run->pieces = size_least(size_parts(panels, OWN_LINES / width * threads) * threads, worth);
+    run->across = run->few ? 1 : size_least(size_parts(threads, run->pieces), run->shared.wide);
 }
 
 static void run_shared(Run *run, int64_t *base) {
@@ -396,7 +394,7 @@ static void run_sum(GemmTeam *team, const GemmSum *sum, const Steps *steps) {
     bool few = are_few(sum->m, sum->n) && rows_fit(team, sum, steps);
     Run run = {.team = team, .sum = sum, .steps = steps, .few = few};
     int64_t panels = panels_of(&run, run.few), base = 0;
-    int rounds = run.few ? 1 : (int)parts_of(panels, panels_that_fit(&run));
+    int rounds = run.few ? 1 : (int)size_parts(panels, panels_that_fit(&run));
     for (int i = 0; i < rounds; i++) {
         Range round = shard_range(panels, rounds, i);
         lay_out(&run, round.begin, range_size(round));

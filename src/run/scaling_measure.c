@@ -42,7 +42,7 @@ static void say_first(Work *work) {
     work->said = clock_seconds();
     work->columns = log_terminal_columns();
     if (!work->columns)
-        log_info("measuring %d shares of a step, each twice, for 1 to %d tensor ranks", work->count,
+        log_info("measuring shares of a step: %d, each twice; the last of tp %d", work->count,
                  work->share[work->count - 1].tp);
 }
 

@@ -20,6 +20,10 @@ typedef struct {
 static inline int64_t range_size(Range r) { return r.end - r.begin; }
 static inline bool range_has(Range r, int64_t x) { return r.begin <= x && x < r.end; }
 
+static inline int64_t size_least(int64_t x, int64_t y) { return x < y ? x : y; }
+/* Parts of `part` units, the last perhaps smaller, that make up `size`. */
+static inline int64_t size_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
+
 /* min(shards, n): how many shards an axis of n units really has. */
 int shard_count(int64_t n, int shards);
 

@@ -39,6 +39,11 @@ bench 1 step
 passes "step" has_rows "gemm 2048, one call a core" "training step" "step / gemm on all cores" \
     "throughput" "part: ffn products" "part: attention heads" "part: AdamW"
 passes "parts of a step" adds_up
+if grep -qw avx2 /proc/cpuinfo; then # BLAS has kernels for the vectors that this machine has
+    passes "a BLAS that knows the cores" silent_about "Prescott"
+    OPENBLAS_CORETYPE=Prescott bench 1 adamw
+    passes "a core type of the user's own" says "Prescott"
+fi
 bench 2 step
 passes "step on 2 ranks" has_rows "training step" "share of communication" "part: communication"
 passes "parts of a step on 2 ranks" adds_up
@@ -113,6 +118,9 @@ passes "twice the speed" grep -qE '^fast / slow, speed +2\.000 ' "$out"
 passes "a quarter of the memory" grep -qE '^fast / slow, memory +0\.250 ' "$out"
 run tests/bench/pairs -n 7 good "$(stub 0.25 100)" bad "echo no; exit 3"
 passes "a job that fails" ended 4 "bad"
+told() { echo "echo $1 >>$t/told; $(stub 0.25 100)"; }
+run tests/bench/pairs -n 7 a "$(told a)" b "$(told b)"
+passes "both orders of starting" test "$(tr -d '\n' <"$t/told")" = abba
 
 cat >"$t/table" <<'END'
 == ffn-4096: made up

@@ -81,6 +81,10 @@ passes "resumed at 16" says "step-00000016 at step 16"
 passes "files of tp 3 x dp 2" same_files one "tp 3 x dp 2"
 passes "files of messages on tp 3" same_files one "messages on tp 3"
 passes "files of own rows on tp 3" same_files one "own rows on tp 3"
+# keeps_rows RUN VALUE: what its manifest says of sequence-parallel regions
+keeps_rows() { grep -q "\"sequence\": $2" "$t/$1"/step-00000024/manifest.json; }
+passes "a manifest says who keeps its own rows" keeps_rows "own rows on tp 3" true
+passes "and who doesn't" keeps_rows one false
 fails "a manifest says at which level" same_files one "eager"
 fails "a manifest says how it was recomputed" same_files one "recompute act"
 

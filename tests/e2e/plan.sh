@@ -70,7 +70,7 @@ adds_up() {
 }
 
 plan --net 2us,10GB/s --ranks 1,4,64
-passes "what is measured is said" says "weft: measuring 5 shares of a step, each twice, for 1 to 8 tensor ranks"
+passes "what is measured is said" says "weft: measuring shares of a step: 5, each twice; the last of tp 8"
 passes "a prediction" ended 0 "1 thread; 1 rank on a node" "2 us, and 10 GB/s"
 if grep -q "as on 4: no more of them would be faster" "$out"; then wanted=4; else wanted=7; fi
 passes "rows of layouts" rows $wanted
