@@ -67,6 +67,12 @@ static int measure_with(ReductionBench *reduction, const Bench *bench, bool exac
 
 int bench_reduction(const Bench *bench) {
     ReductionBench reduction = {.ratio = {.count = 0}};
+    if (bench->grid->tp * bench->grid->dp < 2) {
+        error_set(WEFT_USAGE, "--part reduction: sums over ranks want two or more of them "
+                              "(launch/local -n 2 --command bench)");
+        error_set_agreed(true);
+        return WEFT_USAGE;
+    }
     int half = bench->pairs / 2;
     int status = measure_with(&reduction, bench, true, bench->pairs - half);
     if (!status) status = measure_with(&reduction, bench, false, half);

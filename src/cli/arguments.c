@@ -128,8 +128,8 @@ static const struct argp_option all_options[] = {
     {"shards", KEY_SHARDS + HIDDEN, "N", 0, "of packed_shard (a checkpoint's grid)", 0},
     {"ranks", KEY_PACKED_RANKS + HIDDEN, "R", 0, "of packed_ranks", 0},
     {"out", KEY_OUT_FILE + HIDDEN, "FILE", 0, "the new file", 0},
-    {"part", KEY_PART + HIDDEN, "NAME", 0, "what to measure (step)", 0},
-    {"pairs", KEY_PAIRS + HIDDEN, "N", 0, "how often, in turn (9)", 0},
+    {"part", KEY_PART + HIDDEN, "NAME", 0, "what to measure (step): one of those below", 0},
+    {"pairs", KEY_PAIRS + HIDDEN, "N", 0, "how often, in turn: 7 to 64 (9)", 0},
     {"serve", KEY_SERVE + HIDDEN, NULL, 0,
      "answer each line of stdin (step, gemm, memory, quit) with its seconds, or bytes", 0},
 #ifdef WEFT_FAULTS
@@ -140,15 +140,20 @@ static const struct argp_option all_options[] = {
 
 enum { OPTION_LIMIT = sizeof all_options / sizeof all_options[0] };
 
-static int64_t parse_integer(struct argp_state *state, const char *option, const char *text,
-                             int64_t least) {
+static int64_t parse_within(struct argp_state *state, const char *option, const char *text,
+                            int64_t least, int64_t most) {
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (errno || end == text || *end || value < least || value > INT32_MAX)
-        argp_error(state, "--%s %s: a whole number from %lld to %d is expected", option, text,
-                   (long long)least, INT32_MAX);
+    if (errno || end == text || *end || value < least || value > most)
+        argp_error(state, "--%s %s: a whole number from %lld to %lld is expected", option, text,
+                   (long long)least, (long long)most);
     return value;
+}
+
+static int64_t parse_integer(struct argp_state *state, const char *option, const char *text,
+                             int64_t least) {
+    return parse_within(state, option, text, least, INT32_MAX);
 }
 
 static double parse_number(struct argp_state *state, const char *option, const char *text) {
@@ -223,9 +228,7 @@ static error_t parse_own_option(Arguments *a, int key, char *text, struct argp_s
     case KEY_PART + HIDDEN: a->part = text; return 0;
     case KEY_SERVE + HIDDEN: a->serve = true; return 0;
     case KEY_PAIRS + HIDDEN:
-        a->pairs = (int)parse_integer(state, "pairs", text, BENCH_LEAST_PAIRS);
-        if (a->pairs > FIGURE_MOST)
-            argp_error(state, "--pairs %s: at most %d are possible", text, FIGURE_MOST);
+        a->pairs = (int)parse_within(state, "pairs", text, BENCH_LEAST_PAIRS, FIGURE_MOST);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -23,6 +23,7 @@ typedef enum { GROUP_WORLD, GROUP_GRID, GROUP_TENSOR, GROUP_DATA, GROUP_COUNT } 
 typedef struct Grid {
     int world_rank, world_size;
     int node_ranks; /* ranks of the world on this node */
+    int node_last;  /* of them, the highest in the world */
     int tp, dp;
     int tensor_rank, data_rank; /* -1 on surplus ranks */
     bool surplus;

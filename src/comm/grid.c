@@ -81,6 +81,7 @@ int comm_start(Grid *grid) {
     MPI_Comm node;
     MPI_Comm_split_type(*world, MPI_COMM_TYPE_SHARED, grid->world_rank, MPI_INFO_NULL, &node);
     MPI_Comm_size(node, &grid->node_ranks);
+    MPI_Allreduce(&grid->world_rank, &grid->node_last, 1, MPI_INT, MPI_MAX, node);
     MPI_Comm_free(&node);
     grid->mpi = mpi;
     return 0;

@@ -29,6 +29,19 @@ static const Half halves[] = {
     {"bandwidth", "B/s, kB/s, MB/s, GB/s, kbit/s, Mbit/s or Gbit/s", "10GB/s", rates},
 };
 
+/* Of one like Gb/s: which of ours it may mean, to append. */
+static const char *near_unit(const Half *half, const char *unit) {
+    static const struct {
+        const char *letters, *hint;
+    } near[] = {{"kK", " (kbit/s are bits, kB/s bytes)"},
+                {"mM", " (Mbit/s are bits, MB/s bytes)"},
+                {"gG", " (Gbit/s are bits, GB/s bytes)"}};
+    if (half->unit == rates && unit[0] && (unit[1] == 'b' || unit[1] == 'B'))
+        for (size_t i = 0; i < sizeof near / sizeof *near; i++)
+            if (strchr(near[i].letters, unit[0])) return near[i].hint;
+    return "";
+}
+
 static int parse_half(const char *whole, const Half *half, const char *text, size_t length,
                       double *value) {
     char *end;
@@ -43,10 +56,10 @@ static int parse_half(const char *whole, const Half *half, const char *text, siz
     while (unit->name && (strlen(unit->name) != left || strncmp(unit->name, end, left) != 0))
         unit++;
     if (!unit->name)
-        return error_set(WEFT_USAGE,
-                         "--net %s: the %s \"%.*s\" %s; after the number %s is expected", whole,
-                         half->name, (int)length, text,
-                         left ? "has a unit that isn't known" : "has no unit", half->units);
+        return error_set(
+            WEFT_USAGE, "--net %s: the %s \"%.*s\" %s%s; after the number %s is expected", whole,
+            half->name, (int)length, text, left ? "has a unit that isn't known" : "has no unit",
+            left ? near_unit(half, end) : "", half->units);
     *value = number * unit->factor;
     return 0;
 }

@@ -49,6 +49,9 @@ static void measure(Ping *ping) {
     log_print("latency         %.2f us, of a message of %d bytes\n", 1e6 * latency, SMALL);
     log_print("bandwidth       %.3f GB/s each way, both ways at once, in messages of %d MB\n",
               1e-9 * bandwidth, LARGE >> 20);
+    if (ping->grid->node_last == ping->grid->world_size - 1)
+        log_print("note: both ranks are on one node, so this is its memory (or loopback), not a "
+                  "network;\nmpirun -n 2 --host A:1,B:1 weft ping measures one\n");
     log_print("--net %.2fus,%.3fGB/s\n", 1e6 * latency, 1e-9 * bandwidth);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "run/others.h"
 #include "run/rates_quiet.h"
 
 #include <stdio.h>
@@ -83,9 +84,9 @@ static int measure_share(Work *work, const Share *share) {
     return 0;
 }
 
-static void note_spread(Work *work) {
+static void note_spread(Work *work, const Others *others) {
     ScalingSpread *spread = &work->measured->spread;
-    *spread = (ScalingSpread){.shares = work->count};
+    *spread = (ScalingSpread){.shares = work->count, .others = others_share(others)};
     for (int i = 0; i < work->count; i++) {
         const Share *share = &work->share[i];
         spread->unquiet += share->rates->spread > SCALING_QUIET;
@@ -97,9 +98,11 @@ static void note_spread(Work *work) {
 
 int scaling_measure(ScalingMeasured *measured) {
     Work work = {.measured = measured};
+    Others others;
     int status = 0;
     list(&work);
     say_first(&work);
+    others_begin(&others);
     for (; work.round < ROUNDS && !status; work.round++) {
         status = measure_memory(&work);
         for (int i = 0; i < work.count && !status; i++) {
@@ -108,6 +111,6 @@ int scaling_measure(ScalingMeasured *measured) {
         }
     }
     if (measured->wanted[1] && measured->at_once == 1) measured->share[1] = measured->one;
-    note_spread(&work);
+    note_spread(&work, &others);
     return status;
 }

@@ -12,12 +12,16 @@
 /* Repetitions of a share that spread more than this (rates_spread) have been disturbed. */
 static const double SCALING_QUIET = 0.2;
 
-/* How far repetitions spread. */
+/* Others that had more than this of the cores made it slower, however even. */
+static const double SCALING_OTHERS = 0.1;
+
+/* How quiet the machine was: how far repetitions spread, and what others had of it. */
 typedef struct {
-    int shares;   /* how many were measured */
-    int unquiet;  /* of them, those beyond SCALING_QUIET */
-    double worst; /* the largest spread */
-    int worst_tp; /* tensor ranks of that share */
+    int shares;    /* how many were measured */
+    int unquiet;   /* of them, those beyond SCALING_QUIET */
+    double worst;  /* the largest spread */
+    int worst_tp;  /* tensor ranks of that share */
+    double others; /* their part of the cores meanwhile (others.h) */
 } ScalingSpread;
 
 /* config to wanted: what is asked for; the others: what was found. */

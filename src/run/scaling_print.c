@@ -6,6 +6,7 @@
 #include "run/plan_print.h"
 #include "run/scaling_axes.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 enum { LAYOUTS = 3 };
@@ -21,6 +22,10 @@ static void print_spread(const ScalingSpread *spread) {
             "figures are uncertain\n",
             spread->unquiet, spread->shares, 100 * SCALING_QUIET, spread->worst_tp,
             percent < 999 ? percent : 999);
+    if (spread->others > SCALING_OTHERS)
+        log_print("machine unquiet others used %.0f %% of the cores meanwhile: figures are "
+                  "uncertain\n",
+                  100 * spread->others);
 }
 
 static void print_head(const ScalingSearch *search) {
@@ -184,9 +189,14 @@ static void print_limit(const ScalingSearch *search) {
 static int check(const Config *config, int node_ranks, const int *ranks, int count, int tp,
                  int dp) {
     LayoutChoice choice;
-    int status = 0;
+    int status = layout_choose(config, INT_MAX, 1, tp, dp, &choice); /* are they in the grid */
+    int least = status ? 0 : (tp ? tp : 1) * (dp ? dp : 1);
     for (int i = 0; i < count && !status; i++)
-        status = layout_choose(config, ranks[i], 1, tp, dp, &choice);
+        if (ranks[i] < least)
+            status =
+                error_set(WEFT_USAGE,
+                          "--ranks %d: --tp %d --dp %d is a layout of %d: give --ranks %d or more",
+                          ranks[i], tp ? tp : 1, dp ? dp : 1, least, least);
     if (!status && node_ranks > SHARD_MAX)
         status = error_set(WEFT_USAGE, "--ranks-per-node %d: at most %d are possible", node_ranks,
                            SHARD_MAX);

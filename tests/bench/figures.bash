@@ -1,6 +1,28 @@
-# Shared by the scripts of this folder: medians as src/bench/figure.h has them.
+# Shared by the scripts of this folder, which source it; medians as src/bench/figure.h has them.
 #
 #   row NAME UNIT < values      prints `NAME  median UNIT  (low .. high)`
+#   takes MOST ARGUMENTS...     --help prints the script's head; other options, or more arguments, are refused
+#   is_within LEAST MOST TEXT   whether it is a whole number from LEAST to MOST
+#   refuse WHAT                 ends it with exit code 2
+#   wants_weft                  refuses to run before weft is built
+
+is_within() { [[ $3 =~ ^[0-9]{1,6}$ ]] && ((10#$3 >= $1 && 10#$3 <= $2)); }
+
+refuse() { echo "tests/bench/${0##*/}: $1 (--help says more)" >&2; exit 2; }
+
+wants_weft() { [ -x build/weft ] || refuse "build/weft isn't there: make builds it"; }
+
+takes() {
+    local most=$1
+    shift
+    case ${1:-} in
+    --help | -h)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]%/*}/${0##*/}"
+        exit ;;
+    -*) refuse "$1: there is no such option" ;;
+    esac
+    [ $# -le "$most" ] || refuse "${*:most + 1}: not expected"
+}
 
 row() {
     sort -g | awk -v name="$1" -v unit="$2" '

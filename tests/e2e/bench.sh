@@ -74,6 +74,8 @@ bench 1 exchange
 passes "exchange on one rank" ended 2 "--tp 2 or more"
 bench 2 reduction
 passes "reduction" has_rows "step, exact / allreduce" "share of communication, exact"
+bench 1 reduction
+passes "reduction on one rank" ended 2 "two or more"
 for ranks in 1 2; do
     bench $ranks checkpoint --set run.dir="$t/saves$ranks" --set grid.data=1
     passes "checkpoint on $ranks" has_rows "longest stall" "longest stall / memcpy" \
@@ -144,10 +146,41 @@ passes "the worst of several, from below" goal 'MPI_Allreduce / exact sum, worst
 passes "the worst of several, from above" goal 'exact / unordered sum, windows, worst size <= 1\.05 1\.040 .* met'
 passes "a goal without a figure" goal 'AdamW / stream >= 0\.95 not measured'
 
+{ echo "\$ make bench ONLY='adamw|step-.*'"; cat "$t/table"; } >"$t/some"
+run tests/bench/goals "$t/some"
+passes "a section that gave no figure" goal 'AdamW / stream >= 0\.95 not measured'
+passes "by a pattern" goal 'communication exposed, tp 2 <= 0\.05 not measured'
+passes "a section outside the pattern that is there" goal 'FFN step, .* met'
+passes "what wasn't asked for" silent_about "longest stall"
+passes "which is said" says "measured with ONLY=adamw|step-.*; goals of other sections, left out: 12"
+
+# What its scripts don't know.
+for script in run pairs memory profile saving scaling goals peer-check; do
+    run env -C tests "bench/$script" --help
+    passes "$script --help" ended 0 "usage: "
+    run tests/bench/$script --nothing
+    passes "$script --nothing" ended 2 "tests/bench/$script: --nothing"
+done
+OUT=$t/made run tests/bench/run ffn
+passes "no such section" ended 2 "matches ffn as a whole" " ffn-1024 ffn-4096 " " peer-tensor"
+passes "no table is made" test ! -e "$t/made"
+PAIRS=17 run tests/bench/run adamw
+passes "PAIRS" ended 2 "PAIRS=17: 7 to 16"
+run tests/bench/memory nothing
+passes "no such configuration" ended 2 "no name matches nothing" '"tensor 2"'
+run tests/bench/saving 1 "$t/nothing.ini"
+passes "saving of no config" ended 4 "config $t/nothing.ini: can't read"
+run tests/bench/pairs -n none a "$(stub 1 1)"
+passes "no number of rounds" ended 2 "-n none"
+run tests/bench/goals "$t/none"
+passes "no table" ended 2 "$t/none: can't be read"
+
+run "$weft" bench --help
+passes "help on parts" ended 0 "7 to 64" "sgemm       each product" "checkpoint  saving"
 run "$weft" bench "$config" --part nothing
 passes "no such part" ended 2 "--part nothing" "step, sgemm, ffn"
 run "$weft" bench "$config" --pairs 3
-passes "too few pairs" ended 2 "--pairs 3" "from 7"
+passes "too few pairs" ended 2 "--pairs 3: a whole number from 7 to 64"
 run "$weft" bench "$config" --pairs 65
-passes "too many pairs" ended 2 "--pairs 65" "at most 64"
+passes "too many pairs" ended 2 "--pairs 65: a whole number from 7 to 64"
 finish

@@ -26,6 +26,11 @@ passes "between them by messages" says "sums over data ranks by messages"
 train_over h1:1,h2:2,h3:1 uneven --tp 4 --dp 1 "${short[@]}"
 passes "3 hosts, unevenly" same_run one uneven 12
 
+out=$t/ping.out
+run "$enter" h1 "mpirun --timeout $limit -n 2 --host h1:1,h2:1 $weft ping"
+passes "a ping of 2 hosts" ended 0 "--net "
+passes "which is one of a network" silent_about "one node"
+
 # ---- two jobs at a time lose a host each: one of mpirun, one of launch/elastic
 # mpirun waits for the daemon of a host that it can't reach until the kernel gives the connection
 # up: after some 15 minutes, or sooner by this setting. launch/elastic needs no such patience.

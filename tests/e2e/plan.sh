@@ -93,17 +93,28 @@ passes "more than the grid" ended 2 "--tp 9: between 1 and grid.tensor = 8 is po
 plan --net 2us,10GB/s --ranks 2 --set parallel.sequence=true --tp 2
 passes "rows of the stream shared out" ended 0 "2     2 x 1"
 plan --net 2us,10GB/s --ranks 2,1 --tp 2
-passes "too few ranks for --tp" ended 2 "needs 2 ranks"
+passes "too few ranks for --tp" ended 2 "--ranks 1: --tp 2 --dp 1 is a layout of 2: give --ranks 2 or more"
+passes "nothing of starting them" silent_about mpirun
 plan --net 2us --ranks 2
 passes "half a network" ended 2 "--net 2us: LATENCY,BANDWIDTH is expected" "like 2us,10GB/s"
 plan --net 2,10GB/s --ranks 2
 passes "no unit" ended 2 'the latency "2" has no unit' "ns, us, ms or s"
 plan --net 2us,10Gb --ranks 2
 passes "another unit" ended 2 'the bandwidth "10Gb" has a unit' "Gbit/s"
+for unit in Gb/s gbps GBit; do
+    plan --net 2us,10$unit --ranks 2
+    passes "a unit like ours, $unit" ended 2 "(Gbit/s are bits, GB/s bytes); after the number"
+done
 plan --ranks 2,4
 passes "a list without a network" ended 2 "several numbers of --ranks" "--net LATENCY,BANDWIDTH is missing"
 plan --ranks 2 --ranks-per-node 2
 passes "nodes without a network" ended 2 "--ranks-per-node" "--net LATENCY,BANDWIDTH is missing"
+core=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')
+taskset -c "$core" sh -c 'while :; do :; done' &
+beside=$!
+run taskset -c "$core" "$weft" plan "$config" --net 2us,10GB/s --tp 1 --dp 1
+kill $beside
+passes "a steady load beside it" grep -qE '^machine unquiet others used ([4-9][0-9]|100) % of the cores' "$out"
 plan --net 2us,10GB/s --ranks 2,,4
 passes "a hole in the list" ended 2 "--ranks 2,,4: a whole number from 1 to 2147483647 is expected"
 for ranks in 0 -2 two 2.5 4, 2x 2147483648 99999999999; do
@@ -118,6 +129,7 @@ run "$weft" ping
 passes "a ping alone" ended 2 "two ranks are needed"
 run mpirun --timeout 60 -n 2 "$weft" ping
 passes "a ping" ended 0 "latency" "both ways at once"
+passes "a ping of memory" says "note: both ranks are on one node"
 passes "as --net takes it" grep -qE '^--net [0-9.]+us,[0-9.]+GB/s$' "$out"
 
 # ---- launch/local, taken for other launchers

@@ -2,6 +2,7 @@
  * repetitions of a measurement come to; and measuring itself, whatever it measures. */
 #include "base/error.h"
 #include "math/gemm.h"
+#include "run/others.h"
 #include "run/rates_quiet.h"
 #include "run/scaling_axes.h"
 #include "run/scaling_print.h"
@@ -58,6 +59,22 @@ START_TEST(the_quiet_round_of_a_share_is_kept) {
     rates_keep_share(&slow, &(ShareRates){.update = 4, .passes = 1});
     CLOSE(slow.update, 4);
     CLOSE(slow.spread, 0.5);
+}
+END_TEST
+
+/* Of cores 1 and 11 all but what they were idle or waited. */
+START_TEST(what_cores_did_is_read) {
+    char text[] = "cpu  900 900 900 900 900 900 900 900 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+                  "cpu1 100 20 30 5000 6000 4 5 6 70 8\ncpu11 1000 0 0 9 9 0 0 0 0 0\n"
+                  "intr 5 4 3 2 1 2 3 4 5 6\n";
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(1, &cores);
+    CPU_SET(11, &cores);
+    FILE *file = fmemopen(text, sizeof text - 1, "r");
+    ck_assert(file != NULL);
+    CLOSE(others_busy(file, &cores), (165. + 1000) / (double)sysconf(_SC_CLK_TCK));
+    fclose(file);
 }
 END_TEST
 
@@ -276,12 +293,15 @@ START_TEST(better_than_ideal_is_explained) {
 END_TEST
 
 START_TEST(an_unquiet_machine_is_told) {
-    const ScalingSpread quiet = {64, 0, 0.19, 1}, unquiet = {65, 64, 30, 64};
+    const ScalingSpread quiet = {64, 0, 0.19, 1, 0.1}, unquiet = {65, 64, 30, 64, 1};
     ck_assert_ptr_null(strstr(printed(8, 4, quiet), "unquiet"));
     ck_assert_ptr_nonnull(
-        strstr(printed(8, 4, (ScalingSpread){9, 2, 0.37, 8}),
+        strstr(printed(8, 4, (ScalingSpread){9, 2, 0.37, 8, 0}),
                "machine unquiet repeated, 2 of 9 shares spread over 20 %, tp 8 by "
                "37 %: figures are uncertain\n"));
+    ck_assert_ptr_nonnull(
+        strstr(printed(8, 4, (ScalingSpread){9, 0, 0.1, 8, 0.47}),
+               "machine unquiet others used 47 % of the cores meanwhile: figures are uncertain\n"));
     assert_lines_fit(printed(8, 4, unquiet));
 }
 END_TEST
@@ -307,7 +327,8 @@ END_TEST
 int main(void) {
     return run_suite("scaling search",
                      TESTS(held_up_barriers_are_left_out, rates_of_memory_are_kept_one_by_one,
-                           the_quiet_round_of_a_share_is_kept, members_have_cores_of_their_own,
+                           the_quiet_round_of_a_share_is_kept, what_cores_did_is_read,
+                           members_have_cores_of_their_own,
                            a_rank_that_leads_in_all_is_measured_once, limits, axes_by_hand,
                            a_search_finds_the_least, nothing_is_measured_in_vain,
                            more_threads_than_cores_are_refused, better_than_ideal_is_explained,
