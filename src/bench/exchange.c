@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const int64_t sizes[] = {64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 32 << 20};
 
@@ -127,7 +128,16 @@ static int open_all(ExchangeBench *exchange, const Bench *bench, bool exact_firs
     if (!status) status = open_one(&exchange->rank_order, bench, &ranks, REDUCTION_EXACT);
     if (!status && !exact_first) status = open_one(&exchange->exact, bench, &axis, REDUCTION_EXACT);
     if (!status) status = open_one(&exchange->allreduce, bench, &axis, REDUCTION_ALLREDUCE);
-    if (status || exchange_transport(exchange->exact)[0] == 'w') return status;
+    if (status) return status;
+    const char *transport = exchange_transport(exchange->exact);
+    if (strcmp(transport, exchange_transport(exchange->rank_order)) != 0) {
+        error_set(WEFT_RUNTIME,
+                  "--part exchange: /dev/shm has room for one of two windows; make room, or take "
+                  "--set grid.transport=messages");
+        error_set_agreed(true);
+        return WEFT_RUNTIME;
+    }
+    if (transport[0] == 'w') return 0;
     return unordered_open(&exchange->unordered, grid, GROUP_TENSOR,
                           sizes[LARGEST] / (int64_t)sizeof(real), bench->threads);
 }

@@ -27,11 +27,11 @@ static int take_pair(ReductionBench *bench, bool counts) {
     return 0;
 }
 
-static int measure(ReductionBench *bench, int pairs) {
-    int status = 0;
-    for (int i = -1; i < pairs && !status; i++) { /* the first warms up */
-        status = take_pair(bench, i >= 0);
-        if (i >= 0) log_info("pair %d of %d", i + 1, pairs);
+static int measure(ReductionBench *bench, int pairs, int all) {
+    int status = take_pair(bench, false);
+    for (int i = 0; i < pairs && !status; i++) {
+        status = take_pair(bench, true);
+        log_info("pair %d of %d", bench->ratio.count, all);
     }
     return status;
 }
@@ -58,7 +58,7 @@ static int measure_with(ReductionBench *reduction, const Bench *bench, bool exac
     int first = exact_first ? 0 : 1;
     int status = open_trainer(trainer[first], bench, name[first]);
     if (!status) status = open_trainer(trainer[!first], bench, name[!first]);
-    if (!status) status = measure(reduction, pairs);
+    if (!status) status = measure(reduction, pairs, bench->pairs);
     if (status && !error_is_agreed()) return status;
     if (trainer[!first]->grid) trainer_close(trainer[!first]);
     trainer_close(trainer[first]);

@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "bench/bench.h"
 #include "cli/command.h"
 
@@ -23,6 +24,9 @@ int command_bench(int argc, char **argv) {
     arguments_parse(&arguments, argc, argv, "stdjJV", "CONFIG", summary());
     int status = bench_find(arguments.part, &part);
     if (!status) status = arguments_config(&arguments, arguments.path, &config);
+    if (!status && arguments.serve && arguments.part)
+        status = error_set(WEFT_USAGE, "--part %s: --serve answers for training steps alone",
+                           arguments.part);
     if (arguments.serve) {
         part = &bench_server;
         config.train.hang_timeout = 0; /* it waits as long as it is let */

@@ -179,6 +179,8 @@ run "$weft" bench --help
 passes "help on parts" ended 0 "7 to 64" "sgemm       each product" "checkpoint  saving"
 run "$weft" bench "$config" --part nothing
 passes "no such part" ended 2 "--part nothing" "step, sgemm, ffn"
+run "$weft" bench "$config" --part ffn --serve
+passes "parts aren't served" ended 2 "--part ffn: --serve answers for training steps alone"
 run "$weft" bench "$config" --pairs 3
 passes "too few pairs" ended 2 "--pairs 3: a whole number from 7 to 64"
 run "$weft" bench "$config" --pairs 65

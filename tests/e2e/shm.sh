@@ -35,5 +35,9 @@ for layout in 1x2 2x2; do
 done
 train forced 2 --tp 1 --dp 2 "${large[@]}" --set grid.transport=window
 passes "windows that are insisted on" ended 4 "shared windows are not possible: /dev/shm has"
+mount -o remount,size=100m /dev/shm
+WEFT_MPIRUN="--timeout $limit" run launch/local -n 2 --program "$weft" --command bench "$config" \
+    --part exchange --pairs 7 --tp 2 --dp 1 --set run.threads=1
+passes "room for one of two windows" ended 4 "/dev/shm has room for one of two windows"
 passes "/dev/shm is empty afterwards" test -z "$(ls /dev/shm)"
 finish
