@@ -186,7 +186,7 @@ int gemm_blas_threads(int threads) {
 
 /* ---- setup ---- */
 
-enum { SELF_CHECK_MOST = 600 };
+enum { SELF_CHECK_MOST = 64 * 512 }; /* elements of the largest operand of self_check_shapes */
 
 /* A fixed sequence of values in (-1, 1). */
 static void fill_sequence(real *x, int64_t count, uint32_t state) {
@@ -200,10 +200,10 @@ static const struct {
     int m, n, k;
 } self_check_shapes[] = {{1, 1, 1}, {3, 5, 7}, {13, 33, 257}, {65, 1, 129}, {24, 64, 512}};
 
-/* memory: a, b, c and what c should be, SELF_CHECK_MOST^2 each; then scratch. */
+/* memory: a, b, c and what c should be, SELF_CHECK_MOST each. */
 static int self_check(real *memory, void *scratch) {
     const char *form_name[] = {"NT", "NN", "TN"};
-    const int64_t block = SELF_CHECK_MOST * SELF_CHECK_MOST;
+    const int64_t block = SELF_CHECK_MOST;
     const GemmKernel *chosen = kernel;
     int shapes = sizeof self_check_shapes / sizeof *self_check_shapes;
     for (int i = 0; i < 6 * shapes; i++) {
@@ -244,7 +244,7 @@ int gemm_setup(void) {
     while (!gemm_kernels[i]->runs_here()) i++;
     while (fault_on("other-core") && gemm_kernels[i + 1]) i++;
     kernel = gemm_kernels[i];
-    size_t block = SELF_CHECK_MOST * SELF_CHECK_MOST * sizeof(real);
+    size_t block = SELF_CHECK_MOST * sizeof(real);
     char *memory = memory_allocate(4 * block + gemm_scratch(), "the self-check of products");
     if (!memory) return WEFT_RUNTIME;
     int status = self_check((real *)(void *)memory, memory + 4 * block);

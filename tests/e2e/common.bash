@@ -10,7 +10,8 @@
 # A script ends with the test that WEFT_TEST names, if it is set.
 #
 # $t is a scratch folder that goes away at the end. WEFT and WEFT_FAULTS, when set, are the
-# programs; $program is the one that trains. Nothing here takes longer than $limit seconds.
+# programs; $program is the one that trains, $steps are those of $config. Nothing here takes longer
+# than $limit seconds.
 set -u
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
@@ -22,6 +23,7 @@ weft=${WEFT:-build/weft}
 weft_faults=${WEFT_FAULTS:-build/weft-faults}
 program=$weft
 config=tests/configs/tiny.ini
+steps=24
 limit=60
 passed=0 failed=0 code=0
 
@@ -118,7 +120,7 @@ has_steps() {
 
 # same_run A B [STEPS]: both are complete, with the same losses and the same fingerprint.
 same_run() {
-    has_steps "$1" "${3:-24}" && has_steps "$2" "${3:-24}" || return 2
+    has_steps "$1" "${3:-$steps}" && has_steps "$2" "${3:-$steps}" || return 2
     same_losses "$1" "$2" || return 1
     [ "$(fingerprint "$1")" = "$(fingerprint "$2")" ] ||
         { echo "$1: $(fingerprint "$1"), $2: $(fingerprint "$2")"; return 1; }

@@ -4,6 +4,8 @@
 # two threads. A control that passes is a failing test.
 # (That BLAS's threads do change a product of wide.ini is asserted by unit/test_blas_threads.c.)
 . "$(dirname "$0")/common.bash"
+config=$t/tiny.ini steps=12
+sed "s/^steps = .*/steps = $steps/" tests/configs/tiny.ini >"$config"
 
 train one one
 train "exact on 3 ranks" 3 --tp 3 --dp 1

@@ -1,6 +1,5 @@
 #!/bin/bash
 # weft diff: what two checkpoints differ in. It needs no mpirun.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 train one one --stop-at 2

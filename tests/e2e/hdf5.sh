@@ -1,6 +1,5 @@
 #!/bin/bash
 # Checkpoints that HDF5 1.10 and 1.14 have written, read by the HDF5 of this machine.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 golden=tests/golden/checkpoint
 config=$golden/config.ini

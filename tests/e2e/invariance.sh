@@ -3,8 +3,9 @@
 # any number of tensor-parallel ranks, data-parallel ranks and threads, with or without
 # recomputation, over windows or messages, with sequence-parallel regions or without, at any level of
 # fusion, and however often it is interrupted.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
+config=$t/tiny.ini steps=12
+sed "s/^steps = .*/steps = $steps/" tests/configs/tiny.ini >"$config"
 
 # same_on NAME RANKS OPTIONS...: a run like the one called $reference.
 reference=one
@@ -29,8 +30,8 @@ without_origin() {
 }
 
 train one one
-passes "24 steps on one rank" has_steps one 24
-passes "a checkpoint of 32 shard files" test "$(ls "$t"/one/step-00000024/shard-*.h5 | wc -l)" = 32
+passes "12 steps on one rank" has_steps one 12
+passes "a checkpoint of 32 shard files" test "$(ls "$t"/one/step-00000012/shard-*.h5 | wc -l)" = 32
 clipped=$(sed -n 's/.*"grad_norm":\([0-9.]*\),.*/\1/p' "$t/one/metrics.jsonl" | sort -g | head -n 1)
 passes "clipping is active in every step" awk "BEGIN { exit !($clipped > 0.25) }"
 
@@ -68,21 +69,21 @@ for level in eager packed gate block; do
     same_on "$level on tp 3, own rows" 3 --tp 3 --dp 1 "${sequence[@]}" --set kernels.fusion=$level
 done
 
-train interrupted 4 --tp 4 --dp 1 --stop-at 7 --set kernels.fusion=eager
-passes "stopped at 7" ended 0 "stopped at step 7 of 24" " step 7"
-train interrupted 3 --tp 3 --dp 1 --resume auto --stop-at 16 --set parallel.sequence=true \
+train interrupted 4 --tp 4 --dp 1 --stop-at 4 --set kernels.fusion=eager
+passes "stopped at 4" ended 0 "stopped at step 4 of 12" " step 4"
+train interrupted 3 --tp 3 --dp 1 --resume auto --stop-at 9 --set parallel.sequence=true \
     --set kernels.fusion=gate
-passes "resumed at 7, stopped at 16" ended 0 "step-00000007 at step 7" " step 16"
+passes "resumed at 4, stopped at 9" ended 0 "step-00000004 at step 4" " step 9"
 passes "the change is told" says "parallel.sequence false -> true"
 passes "the change of level is told" says "kernels.fusion eager -> gate"
 same_on interrupted 4 --tp 2 --dp 2 --resume auto
-passes "resumed at 16" says "step-00000016 at step 16"
+passes "resumed at 9" says "step-00000009 at step 9"
 
 passes "files of tp 3 x dp 2" same_files one "tp 3 x dp 2"
 passes "files of messages on tp 3" same_files one "messages on tp 3"
 passes "files of own rows on tp 3" same_files one "own rows on tp 3"
 # keeps_rows RUN VALUE: what its manifest says of sequence-parallel regions
-keeps_rows() { grep -q "\"sequence\": $2" "$t/$1"/step-00000024/manifest.json; }
+keeps_rows() { grep -q "\"sequence\": $2" "$t/$1"/step-00000012/manifest.json; }
 passes "a manifest says who keeps its own rows" keeps_rows "own rows on tp 3" true
 passes "and who doesn't" keeps_rows one false
 fails "a manifest says at which level" same_files one "eager"

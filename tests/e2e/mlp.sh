@@ -1,7 +1,6 @@
 #!/bin/bash
 # The mlp from arrays, end to end: the same losses and the same state on any layout, from any
 # layout of the file; its checkpoints in every command; normalisation measured once.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 config=tests/configs/mlp.ini
 steps=12

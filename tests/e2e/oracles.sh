@@ -1,7 +1,6 @@
 #!/bin/bash
 # weft gradcheck and weft trace as commands: what they print and write is the same at every layout,
 # and how they end.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 # ask NAME RANKS WHAT OPTIONS...: the output on stdout in $t/NAME.stdout, all of it in $out.

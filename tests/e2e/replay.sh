@@ -1,7 +1,6 @@
 #!/bin/bash
 # weft replay: a checkpoint carries the proof of what came after it, anybody can repeat those steps
 # on any number of ranks, and what isn't as it was is named.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 # replay RANKS DIR OPTIONS...: like train, for weft replay.

@@ -1,6 +1,5 @@
 #!/bin/bash
 # What a resume must bring back, what it must refuse, and which checkpoint it takes.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 # Every test of this script continues a copy of one of these.

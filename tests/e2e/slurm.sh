@@ -1,6 +1,7 @@
 #!/bin/bash
 # launch/weft.sbatch in a Slurm over three hosts: a job that is told to stop saves, queues again and
 # ends like a run that was never interrupted.
+# Runs alone: its clocks count seconds.
 command -v slurmctld >/dev/null && command -v munged >/dev/null ||
     { echo "skipped: no Slurm here (packages slurm-wlm, munge)"; echo "1 passed, 0 failed"; exit; }
 . "$(dirname "$0")/hosts.bash"

@@ -1,6 +1,5 @@
 #!/bin/bash
 # Statistics in the metrics, at every layout alike, and `weft verify --static` on what a run has saved.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 # The statistics of run $1, of the state of step $2.

@@ -1,6 +1,5 @@
 #!/bin/bash
 # A checkpoint as tools see it: weft verify, weft inspect, and h5dump. None of them needs mpirun.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 train run 2 --tp 2 --dp 1 --stop-at 2

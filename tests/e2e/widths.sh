@@ -2,7 +2,6 @@
 # The width of vectors shows in no bit: what the program trains, whose pointwise kernels are as wide as
 # the core, the one without wide ones (build/weft-faults) trains too. On a core without AVX-512 both are
 # the same.
-# Runs beside other rows.
 . "$(dirname "$0")/common.bash"
 
 vectors() { "$1" --version | grep -o 'vectors [a-z0-9]*'; }

@@ -148,6 +148,7 @@ START_TEST(gradients_are_the_slopes_of_the_loss) {
             ck_assert_int_eq(comm_start(&grid), 0);
             ck_assert_int_eq(grid_open(&grid, tp, 1), 0);
             if (!grid.surplus) check_on(&grid, &row[i]);
+            grid_wait_surplus(&grid, 0);
             comm_stop(&grid);
         }
 }

@@ -107,6 +107,7 @@ START_TEST(every_level_has_the_same_bits) {
             ck_assert_int_eq(comm_start(&grid), 0);
             ck_assert_msg(grid_open(&grid, tp, 1) == 0, "%s", error_message());
             if (!grid.surplus) check_levels(&grid, model, expected);
+            grid_wait_surplus(&grid, 0);
             comm_stop(&grid);
         }
     }

@@ -232,6 +232,7 @@ static void on_layouts(const char *decoder, const GoldenMlp *mlp) {
             check_mlp(mlp, &grid);
         }
         if (!grid.surplus && decoder) check_decoder(decoder, &grid);
+        grid_wait_surplus(&grid, 0);
         comm_stop(&grid);
     }
 }

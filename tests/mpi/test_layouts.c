@@ -88,6 +88,7 @@ static void on_layout(const Config *config, int tp, int dp, OnTrainer body) {
         body(&trainer, &grid);
         trainer_close(&trainer);
     }
+    grid_wait_surplus(&grid, 0);
     comm_stop(&grid);
 }
 

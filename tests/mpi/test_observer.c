@@ -46,6 +46,7 @@ static void on_layout(const char *mode, int tp, int dp, bool sequence, OnTrainer
         body(&trainer, &grid);
         trainer_close(&trainer);
     }
+    grid_wait_surplus(&grid, 0);
     comm_stop(&grid);
 }
 

@@ -1,8 +1,8 @@
 #include "support/checkpoint_pattern.h"
 
 #include "base/error.h"
+#include "support/support.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -34,6 +34,7 @@ void on_layouts(OnLayout body) {
             ffn_rig_fuse((Fusion)level);
             body(&grid);
         }
+        grid_wait_surplus(&grid, 0);
         comm_stop(&grid);
     }
 }

@@ -1,8 +1,8 @@
 #include "support/manifest_edit.h"
 
 #include "checkpoint/manifest.h"
+#include "support/support.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 
 #include "base/error.h"
 #include "run/setup.h"
+#include "support/support.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -33,6 +33,7 @@ void oracle_on_layouts(OnLayout body, const void *context) {
         Grid grid;
         open_grid(&grid, tp);
         if (!grid.surplus) body(&grid, context);
+        grid_wait_surplus(&grid, 0);
         comm_stop(&grid);
     }
 }

@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "support/checkpoint_pattern.h"
 #include "support/model_checkpoint.h"
+#include "support/support.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "support/static_rig.h"
 
 #include "base/error.h"
+#include "support/support.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/fault.h"
 
+#include <limits.h>
+#include <malloc.h>
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -41,6 +43,13 @@ static enum test_result run_test(const TTest *test, enum fork_status fork_status
     return type;
 }
 
+/* What a test frees stays at hand for the next: the kernel would clear the same megabytes of
+ * scratch memory for each. 32 MB is as much as malloc can be told. */
+static void keep_memory(void) {
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+}
+
 static void take_faults(void) {
     if (!fault_parse_environment()) return;
     fprintf(stderr, "%s\n", error_message());
@@ -56,6 +65,7 @@ static const TTest *next_test(const TTest *const *tests, int *i) {
 
 int run_suite(const char *name, const TTest *const *tests) {
     int checks = 0, failures = 0, errors = 0;
+    keep_memory();
     take_faults();
     const TTest *test;
     for (int i = 0; (test = next_test(tests, &i)); checks++) {
@@ -100,6 +110,7 @@ int run_mpi_suite(int *argc, char ***argv, const char *name, const TTest *const 
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
     snprintf(where, sizeof where, "rank %d of %d: ", rank, size);
+    keep_memory();
     take_faults();
     const TTest *test;
     for (int i = 0; (test = next_test(tests, &i)); checks++) {

@@ -139,6 +139,7 @@ START_TEST(updates_equal_the_double_loop) {
     double tolerance = sizeof(real) == 8 ? 1e-14 : 4e-6, scale = 0.37;
     ParamSet set = open_set(29, 31);
     array_fill(set.arena[PARAM_VALUE], set.elements, 1, 1);
+    ck_assert_int_gt(set.elements, 0);
     Element *element = calloc((size_t)set.elements, sizeof *element);
     ck_assert_ptr_nonnull(element);
     for (int64_t i = 0; i < set.elements; i++) element[i].value = (double)set.arena[PARAM_VALUE][i];
