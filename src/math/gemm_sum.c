@@ -233,8 +233,8 @@ static void pack(const Run *run, const Packed *packed, Range panels, Cursor from
 static void pack_shared(const Run *run, int64_t *base) {
     const Steps *steps = run->steps;
     const Packed *shared = &run->shared;
-    int64_t groups = size_parts(shared->wide * shared->width, OWN_LINES), blocks = 0, block = 0,
-            item;
+    int64_t groups = size_parts(shared->wide * shared->width, OWN_LINES);
+    int64_t blocks = 0, block = 0, item;
     for (Cursor at = {0, 0}; !at_end(steps, at); at = after_block(steps, at)) blocks++;
     Cursor from = {0, 0};
     while ((item = gemm_team_take(run->team, base, blocks * groups)) >= 0) {

@@ -29,17 +29,11 @@ static const Half halves[] = {
     {"bandwidth", "B/s, kB/s, MB/s, GB/s, kbit/s, Mbit/s or Gbit/s", "10GB/s", rates},
 };
 
-/* Of one like Gb/s: which of ours it may mean, to append. */
+/* Of one like Gb/s or gbps, to append. */
 static const char *near_unit(const Half *half, const char *unit) {
-    static const struct {
-        const char *letters, *hint;
-    } near[] = {{"kK", " (kbit/s are bits, kB/s bytes)"},
-                {"mM", " (Mbit/s are bits, MB/s bytes)"},
-                {"gG", " (Gbit/s are bits, GB/s bytes)"}};
-    if (half->unit == rates && unit[0] && (unit[1] == 'b' || unit[1] == 'B'))
-        for (size_t i = 0; i < sizeof near / sizeof *near; i++)
-            if (strchr(near[i].letters, unit[0])) return near[i].hint;
-    return "";
+    bool near = half->unit == rates && unit[0] && strchr("kKmMgG", unit[0]) &&
+                (unit[1] == 'b' || unit[1] == 'B');
+    return near ? " (bit/s are bits, B/s bytes)" : "";
 }
 
 static int parse_half(const char *whole, const Half *half, const char *text, size_t length,

@@ -28,14 +28,17 @@ limit=60
 passed=0 failed=0 code=0
 
 t=$(mktemp -d)
-export TMPDIR=$t # of mpirun too: Open MPI 5 trips over what a killed one left in a common place
+export TMPDIR=$t
 out=$t/nothing.out
 : >"$out"
 trap 'rm -rf "$t"' EXIT
 
-# run COMMAND...: its exit code in $code, what it prints in $out.
+# run COMMAND...: its exit code in $code, what it prints in $out. Runs at the same time have no TMPDIR
+# in common: an mpirun that ends takes away the folder in which another begins, and Open MPI 5 trips
+# over what a killed one left.
 run() {
-    timeout -k 5 $((limit + 5)) "$@" >"$out" 2>&1 </dev/null
+    mkdir -p "$t/tmp.$BASHPID"
+    TMPDIR=$t/tmp.$BASHPID timeout -k 5 $((limit + 5)) "$@" >"$out" 2>&1 </dev/null
     code=$?
     return $code
 }

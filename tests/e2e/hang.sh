@@ -6,14 +6,11 @@
 options=(--set train.steps=8 --set checkpoint.every=2)
 train whole one "${options[@]}"
 
-# The jobs mostly wait, so they run at the same time, each with a TMPDIR of its own: an mpirun that
-# ends takes away the folder in which another begins. start NAME OPTIONS...: like train
+# The jobs mostly wait, so they run at the same time. start NAME OPTIONS...: like train
 jobs=()
 start() {
     rm -rf "${t:?}/$1"
     {
-        export TMPDIR=$t/$1.tmp
-        mkdir -p "$TMPDIR"
         begun=${EPOCHREALTIME/./}
         train "$@" "${options[@]}"
         echo $code $(((${EPOCHREALTIME/./} - begun) / 1000)) >"$t/$1.end"

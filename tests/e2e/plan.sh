@@ -103,7 +103,7 @@ plan --net 2us,10Gb --ranks 2
 passes "another unit" ended 2 'the bandwidth "10Gb" has a unit' "Gbit/s"
 for unit in Gb/s gbps GBit; do
     plan --net 2us,10$unit --ranks 2
-    passes "a unit like ours, $unit" ended 2 "(Gbit/s are bits, GB/s bytes); after the number"
+    passes "a unit like ours, $unit" ended 2 "(bit/s are bits, B/s bytes); after the number"
 done
 plan --ranks 2,4
 passes "a list without a network" ended 2 "several numbers of --ranks" "--net LATENCY,BANDWIDTH is missing"
